@@ -1,0 +1,237 @@
+//! What a detector says.
+
+use io_starve_common::class::Class;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::model::observation::{DevId, Owner, Stage, Task};
+
+/// Which disease.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Kind {
+    /// Background writes wait while others are served.
+    AsyncWriteStarvation,
+    /// Sync writes wait while others are served.
+    SyncWriteStarvation,
+    /// Reads wait while others are served.
+    ReadStarvation,
+    /// The device itself keeps one request back while it completes others.
+    DeviceStall,
+    /// Everything waits, nothing moves.
+    QueueStuck,
+}
+
+impl Kind {
+    /// Every kind, in the order of the list above.
+    pub const ALL: [Kind; 5] = [
+        Kind::AsyncWriteStarvation,
+        Kind::SyncWriteStarvation,
+        Kind::ReadStarvation,
+        Kind::DeviceStall,
+        Kind::QueueStuck,
+    ];
+
+    /// The name used on screen, in JSON and on the command line.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Kind::AsyncWriteStarvation => "async-write-starvation",
+            Kind::SyncWriteStarvation => "sync-write-starvation",
+            Kind::ReadStarvation => "read-starvation",
+            Kind::DeviceStall => "device-stall",
+            Kind::QueueStuck => "queue-stuck",
+        }
+    }
+}
+
+/// How bad it is.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema, clap::ValueEnum,
+)]
+#[serde(rename_all = "kebab-case")]
+pub enum Severity {
+    /// Worth knowing; asked for, or self-inflicted.
+    Info,
+    /// Somebody waits much longer than they should.
+    Warning,
+    /// Somebody has all but stopped.
+    Critical,
+}
+
+impl Severity {
+    /// The name used on screen and in JSON.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Severity::Info => "info",
+            Severity::Warning => "warning",
+            Severity::Critical => "critical",
+        }
+    }
+}
+
+/// How sure the detector is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Confidence {
+    /// The mechanism was seen at work.
+    Sure,
+    /// Only circumstances point to it, or evidence was lost.
+    Likely,
+}
+
+/// What keeps the victim waiting.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Mechanism {
+    /// The I/O scheduler issues others first.
+    Scheduler,
+    /// Writeback throttling.
+    Wbt,
+    /// The iocost controller.
+    Iocost,
+    /// No free tag.
+    Tags,
+    /// The device, or what is behind it.
+    Device,
+}
+
+impl Mechanism {
+    /// The name used on screen and in JSON.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Mechanism::Scheduler => "scheduler",
+            Mechanism::Wbt => "wbt",
+            Mechanism::Iocost => "iocost",
+            Mechanism::Tags => "tags",
+            Mechanism::Device => "device",
+        }
+    }
+}
+
+/// Which rule was met.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Rule {
+    /// Issued nothing for a while, as others were.
+    Withheld,
+    /// Issued so little that its backlog needs very long.
+    Crawling,
+    /// Passed inside the device.
+    Overtaken,
+    /// Nothing moves.
+    Stuck,
+}
+
+/// Who else was served meanwhile.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Culprit {
+    /// Who pays for it.
+    pub owner: Owner,
+    /// The class that most of its issues had.
+    pub class: Class,
+    /// Its part of all issues of others during the wait, 0 to 1.
+    pub share: f64,
+    /// Its issues during the wait.
+    pub issues: u64,
+    /// Threads of it seen in flight at ticks: a sample, most often seen first.
+    pub tasks: Vec<Task>,
+}
+
+/// Figures behind a finding. Each is `None` when it is not known.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Evidence {
+    /// Which rule was met.
+    pub rule: Option<Rule>,
+    /// Active scheduler of the device.
+    pub scheduler: Option<String>,
+    /// Tunables of the device that matter here: file below /sys/block/NAME/queue, value.
+    pub tunables: Vec<(String, String)>,
+    /// Age of the oldest that waits, in ms.
+    pub oldest_ms: Option<u64>,
+    /// How many wait now, in admission and queued.
+    pub waiting: Option<u64>,
+    /// Bytes that wait to be written or read (dirty and writeback memory for async writes).
+    pub backlog_bytes: Option<u64>,
+    /// How long the backlog needs at the present rate, in ms.
+    pub backlog_needs_ms: Option<u64>,
+    /// Longest time without an issue, in ms.
+    pub gap_ms: Option<u64>,
+    /// Issues of the victim during the wait or window.
+    pub issues: Option<u64>,
+    /// Issues of others during the wait or window.
+    pub issues_of_others: Option<u64>,
+    /// The victim's part of the issues, 0 to 1.
+    pub issue_share: Option<f64>,
+    /// Part of the window in which it waited, 0 to 1.
+    pub waited_share: Option<f64>,
+    /// How often the oldest was passed, a lower bound.
+    pub bypasses: Option<u64>,
+    /// The oldest was waiting before the programs were attached.
+    pub before_attach: bool,
+}
+
+/// What could not be seen while the finding was made.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct LossNote {
+    /// Events known to be lost since the condition began.
+    pub events: u64,
+    /// Questions that could not be asked, in words.
+    pub missing: Vec<String>,
+}
+
+/// Why a finding closed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum CloseReason {
+    /// Its condition was not met for the hold-down time.
+    Resolved,
+    /// The observer went away first.
+    Detached,
+}
+
+/// A detector's verdict with its evidence.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Finding {
+    /// Unique in a run and the same in its replay.
+    pub id: String,
+    /// Which disease.
+    pub kind: Kind,
+    /// Worst so far.
+    pub severity: Severity,
+    /// How sure.
+    pub confidence: Confidence,
+    /// When the condition began. ns, monotonic.
+    pub since_ns: u64,
+    /// When the finding opened. ns, monotonic.
+    pub opened_ns: u64,
+    /// When its condition was last met. ns, monotonic.
+    pub last_met_ns: u64,
+    /// When and why it closed.
+    pub closed: Option<(u64, CloseReason)>,
+    /// The disk.
+    pub device: Option<DevId>,
+    /// Who waits; `Owner::Other` when it is a class over several owners.
+    pub victim: Owner,
+    /// What waits.
+    pub class: Option<Class>,
+    /// The thread of the oldest that waits.
+    pub task: Option<Task>,
+    /// Who was served, largest share first.
+    pub culprits: Vec<Culprit>,
+    /// What keeps it waiting.
+    pub mechanism: Mechanism,
+    /// Where it waits.
+    pub stage: Stage,
+    /// How long the condition has lasted, in ns.
+    pub duration_ns: u64,
+    /// Longest single wait or gap so far, in ns.
+    pub longest_ns: u64,
+    /// The limit that was passed, in ns.
+    pub threshold_ns: u64,
+    /// Figures.
+    pub evidence: Evidence,
+    /// What to do about it, best first.
+    pub advice: Vec<String>,
+    /// What was not seen.
+    pub loss: LossNote,
+}

@@ -1,0 +1,7 @@
+//! io-starve: who starves whom of block I/O, through which mechanism, for how long.
+//!
+//! Data goes one way: `kernel` and `source` make observations, [`model`] and [`detect`] turn them
+//! into a snapshot and findings, the front ends show those. Everything right of the observation is pure.
+
+pub mod detect;
+pub mod model;

@@ -1,0 +1,4 @@
+//! Observations in, figures out. Pure: no clock, no file, no order that depends on a hash.
+
+pub mod observation;
+pub mod snapshot;

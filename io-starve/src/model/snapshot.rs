@@ -1,0 +1,180 @@
+//! What every front end shows: figures are computed here, once, and never while drawing.
+
+use io_starve_common::{class::Class, wire::LossKind};
+use serde::Serialize;
+
+use super::observation::{CgroupFact, DevId, Hook, HostFact, Owner, Stage, Task, WaitsFor};
+use crate::detect::finding::Finding;
+
+/// The state of the machine at one tick.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct Snapshot {
+    /// CLOCK_MONOTONIC in ns.
+    pub mono_ns: u64,
+    /// Wall clock, ns since 1970.
+    pub wall_ns: i64,
+    /// Time since the first observation, in ns.
+    pub elapsed_ns: u64,
+    /// The host, once its fact was seen.
+    pub host: Option<HostFact>,
+    /// Every hook with its verdict.
+    pub hooks: Vec<Hook>,
+    /// Losses since attach, only kinds above 0.
+    pub loss: Vec<(LossKind, u64)>,
+    /// Requests seen since attach.
+    pub requests_seen: u64,
+    /// Disks that had I/O, by name.
+    pub devices: Vec<DeviceView>,
+    /// Open findings first (worst first), then closed ones (latest first).
+    pub findings: Vec<Finding>,
+    /// The state in words, healthy or not: one line.
+    pub verdict: String,
+    /// Names of every owner that appears above.
+    pub owners: Vec<OwnerName>,
+    /// PSI of the whole host, (some, full) avg10 in per cent.
+    pub pressure: Option<(f64, f64)>,
+}
+
+impl Snapshot {
+    /// How an owner is called on screen: its path, or a word for those that have none.
+    pub fn owner_name(&self, owner: Owner) -> String {
+        match owner {
+            Owner::Unknown => "unknown owner".to_owned(),
+            Owner::Other => "several owners".to_owned(),
+            Owner::Cgroup(id) => match self.owners.binary_search_by_key(&owner, |o| o.owner) {
+                Ok(i) => self.owners[i].cgroup.path.clone(),
+                Err(_) => format!("cgroup {id}"),
+            },
+        }
+    }
+
+    /// What a disk is called on screen.
+    pub fn device_name(&self, dev: DevId) -> String {
+        self.devices
+            .iter()
+            .find(|d| d.dev == dev)
+            .map_or_else(|| dev.to_string(), |d| d.name.clone())
+    }
+
+    /// (attached, wanted): hooks that run, of those that this kernel should have and this machine needs.
+    pub fn hooks_attached(&self) -> (usize, usize) {
+        use super::observation::Verdict;
+        let attached = |h: &&Hook| matches!(h.verdict, Verdict::Attached { .. });
+        let refused = |h: &&Hook| matches!(h.verdict, Verdict::Refused { .. });
+        let a = self.hooks.iter().filter(attached).count();
+        (a, a + self.hooks.iter().filter(refused).count())
+    }
+
+    /// Sum of all losses.
+    pub fn loss_total(&self) -> u64 {
+        self.loss.iter().map(|(_, n)| n).sum()
+    }
+}
+
+/// An owner and its names.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct OwnerName {
+    /// Who.
+    pub owner: Owner,
+    /// Path, unit, container, pod; `path` is never empty.
+    pub cgroup: CgroupFact,
+    /// The cgroup is gone.
+    pub gone: bool,
+}
+
+/// One disk.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct DeviceView {
+    /// Its number.
+    pub dev: DevId,
+    /// Name for people.
+    pub name: String,
+    /// Active scheduler, `None` when it has none to choose or it is not known.
+    pub scheduler: Option<String>,
+    /// (file, value) of its tunables.
+    pub tunables: Vec<(String, String)>,
+    /// Issues a second over the last window.
+    pub iops: f64,
+    /// Completed bytes a second over the last window.
+    pub bytes_per_s: f64,
+    /// Requests in flight by stage at this tick.
+    pub waiting: [u64; 3],
+    /// By class, only classes seen since attach.
+    pub classes: Vec<ClassView>,
+    /// By owner and class, those with I/O in the last window or waiting, most waiting time first.
+    pub owners: Vec<OwnerView>,
+    /// The longest in admission or queued at this tick.
+    pub oldest: Option<WaiterView>,
+}
+
+/// Times of one stage over the last window; `None` where nothing left the stage.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct Dist {
+    /// How many left it.
+    pub count: u64,
+    /// Median in ns.
+    pub p50_ns: Option<u64>,
+    /// 99th percentile in ns.
+    pub p99_ns: Option<u64>,
+    /// Longest in ns.
+    pub max_ns: Option<u64>,
+}
+
+/// One class on one disk.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct ClassView {
+    /// Which.
+    pub class: Class,
+    /// Issues a second over the last window.
+    pub iops: f64,
+    /// Completed bytes a second over the last window.
+    pub bytes_per_s: f64,
+    /// Part of the disk's issues in the last window, 0 to 1.
+    pub share: f64,
+    /// By stage: admission, queued, device.
+    pub stages: [Dist; 3],
+    /// In flight by stage at this tick.
+    pub waiting: [u64; 3],
+    /// The longest in admission or queued at this tick.
+    pub oldest: Option<WaiterView>,
+}
+
+/// One owner's requests of one class on one disk.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct OwnerView {
+    /// Who.
+    pub owner: Owner,
+    /// What.
+    pub class: Class,
+    /// Issues a second over the last window.
+    pub iops: f64,
+    /// Completed bytes a second over the last window.
+    pub bytes_per_s: f64,
+    /// In flight by stage at this tick.
+    pub waiting: [u64; 3],
+    /// Mean of each stage over the last window in ns, `None` where nothing left it.
+    pub mean_ns: [Option<u64>; 3],
+    /// Age of the oldest in admission or queued, in ns.
+    pub oldest_ns: Option<u64>,
+    /// PSI, (some, full) avg10 in per cent.
+    pub pressure: Option<(f64, f64)>,
+}
+
+/// One I/O in flight.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct WaiterView {
+    /// Who pays.
+    pub owner: Owner,
+    /// What kind.
+    pub class: Class,
+    /// Where it waits.
+    pub stage: Stage,
+    /// Since how long, in ns.
+    pub age_ns: u64,
+    /// Who submitted it.
+    pub task: Option<Task>,
+    /// How many passed it, a lower bound.
+    pub bypasses: u64,
+    /// What its task waits for, where the stack was read.
+    pub waits_for: Option<WaitsFor>,
+}
