@@ -5,3 +5,4 @@
 
 pub mod detect;
 pub mod model;
+pub mod pipeline;
