@@ -282,8 +282,7 @@ impl Scenario {
                 let mut why = Vec::new();
                 let hit = self.expect.iter().enumerate().find(|(i, e)| {
                     let named = e.what == event && e.kind == finding.kind.name() && !met[*i];
-                    let fits = named && e.fits(at_ms, finding).map_err(|w| why.push(w)).is_ok();
-                    fits
+                    named && e.fits(at_ms, finding).map_err(|w| why.push(w)).is_ok()
                 });
                 match hit {
                     Some((i, _)) => met[i] = true,
