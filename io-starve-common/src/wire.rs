@@ -3,7 +3,11 @@
 //! Tables are open-addressed inside plain arrays that user space maps into memory: a row belongs for good to the key
 //! that claimed it (see [`Claim`]), so that no request costs a system call, a hash helper or a deletion.
 
-use crate::{hist, request::Life};
+use crate::{
+    class::{Class, OpBits},
+    hist,
+    request::Life,
+};
 
 /// How many rows are probed for a key before the table counts as full for it. At the load that user space plans
 /// for (a quarter full) fewer than one key in 10^5 finds no place.
@@ -18,11 +22,11 @@ pub const OWNER_OTHER: u64 = u64::MAX;
 pub const NO_ROW: u32 = u32::MAX;
 
 /// How a row is claimed without compare-and-swap, which 5.10 refuses: a program adds 1 to `lock` and owns the row
-/// only when it then reads 1. Of two that race at most one reads 1; when neither does, the row stays unused.
+/// only when it then reads 1, otherwise it takes its 1 back and probes on. Of two that race at most one reads 1.
 #[derive(Debug, Clone, Copy, Default)]
 #[repr(C)]
 pub struct Claim {
-    /// 0: never claimed; 1: claimed; more: lost to a race, unused.
+    /// 0: free; 1: claimed; more: somebody is just trying.
     pub lock: u64,
     /// The key, 0 until it is claimed.
     pub key: u64,
@@ -179,6 +183,8 @@ pub struct DevRow {
     pub last_complete_ns: u64,
     /// Completions of part of a request.
     pub partial: u64,
+    /// Tasks that went to sleep for want of a tag (block_rq_tag_wait, 7.2 and later).
+    pub tag_waits: u64,
 }
 
 /// Fine histograms of one (device row, class, stage, shard), wrapping counters.
@@ -197,9 +203,158 @@ pub struct HctxRow {
     pub claim: Claim,
 }
 
+/// What a cgroup event says.
+#[derive(Debug, Clone, Copy)]
+#[repr(C)]
+pub struct CgroupEvent {
+    /// Id of the cgroup: inode number of its directory.
+    pub id: u64,
+    /// Id of its hierarchy, 0 for cgroup v2 (cgroup_root.hierarchy_id).
+    pub hierarchy: u32,
+    /// 1 when it was removed, 0 when it was made.
+    pub gone: u32,
+    /// Path below the hierarchy's root, NUL padded; a longer one is cut.
+    pub path: [u8; CGROUP_PATH],
+}
+
+/// Longest cgroup path that an event carries, in bytes.
+pub const CGROUP_PATH: usize = 256;
+
+/// The value of an offset that the running kernel does not have.
+pub const ABSENT: u32 = u32::MAX;
+
+/// Offsets in bytes of kernel structure members, resolved by name from the running kernel's BTF.
+/// [`ABSENT`] where a member does not exist.
+#[derive(Debug, Clone, Copy)]
+#[repr(C)]
+pub struct Offsets {
+    /// `request.q`
+    pub rq_q: u32,
+    /// `request.rq_disk`, up to 5.15
+    pub rq_disk: u32,
+    /// `request.cmd_flags`
+    pub rq_cmd_flags: u32,
+    /// `request.rq_flags`
+    pub rq_flags: u32,
+    /// `request.start_time_ns`
+    pub rq_start: u32,
+    /// `request.__sector`
+    pub rq_sector: u32,
+    /// `request.__data_len`
+    pub rq_len: u32,
+    /// `request.bio`
+    pub rq_bio: u32,
+    /// `request.mq_hctx`
+    pub rq_hctx: u32,
+    /// `request.ref`
+    pub rq_ref: u32,
+    /// `request.state`
+    pub rq_state: u32,
+    /// `request.ioprio`, up to 6.11
+    pub rq_ioprio: u32,
+    /// `request_queue.disk`, 5.16 and later
+    pub q_disk: u32,
+    /// `request_queue.mq_ops`; NULL for bio-based devices
+    pub q_mq_ops: u32,
+    /// `gendisk.major`
+    pub disk_major: u32,
+    /// `gendisk.first_minor`
+    pub disk_minor: u32,
+    /// `gendisk.queue`
+    pub disk_queue: u32,
+    /// `bio.bi_disk`, up to 5.11
+    pub bio_disk: u32,
+    /// `bio.bi_bdev`, 5.12 and later
+    pub bio_bdev: u32,
+    /// `bio.bi_opf`
+    pub bio_opf: u32,
+    /// `bio.bi_blkg`
+    pub bio_blkg: u32,
+    /// `bio.bi_iter.bi_sector`
+    pub bio_sector: u32,
+    /// `bio.bi_iter.bi_size`
+    pub bio_size: u32,
+    /// `bio.bi_ioprio`
+    pub bio_ioprio: u32,
+    /// `block_device.bd_disk`
+    pub bdev_disk: u32,
+    /// `blkcg_gq.blkcg`
+    pub blkg_blkcg: u32,
+    /// `blkcg.css.cgroup`
+    pub blkcg_cgroup: u32,
+    /// `cgroup.kn`
+    pub cgroup_kn: u32,
+    /// `cgroup.root`
+    pub cgroup_root: u32,
+    /// `cgroup_root.hierarchy_id`
+    pub root_hierarchy: u32,
+    /// `kernfs_node.id`
+    pub kn_id: u32,
+    /// `blk_mq_hw_ctx.sched_tags`
+    pub hctx_sched_tags: u32,
+    /// `blk_mq_hw_ctx.tags`
+    pub hctx_tags: u32,
+    /// `blk_mq_hw_ctx.queue`
+    pub hctx_queue: u32,
+    /// `blk_mq_tags.nr_tags`
+    pub tags_nr: u32,
+    /// `blk_mq_tags.static_rqs`
+    pub tags_static: u32,
+}
+
+/// What user space tells the programs once, before they are loaded: constants to the verifier.
+#[derive(Debug, Clone, Copy)]
+#[repr(C)]
+pub struct Config {
+    /// Where members are.
+    pub off: Offsets,
+    /// Numbers of operations and flags.
+    pub bits: OpBits,
+    /// `RQF_FLUSH_SEQ` as a mask.
+    pub flush_seq: u32,
+    /// Rows of the slot table minus 1; every table has a power of two.
+    pub slots_mask: u32,
+    /// Rows of the bio table minus 1.
+    pub bios_mask: u32,
+    /// Rows of the group table minus 1.
+    pub groups_mask: u32,
+    /// Rows of the device table minus 1.
+    pub devs_mask: u32,
+    /// Rows of the hardware queue table minus 1.
+    pub hctxs_mask: u32,
+    /// Shards minus 1 of group rows and histograms; a power of two minus 1.
+    pub shards_mask: u32,
+    /// 1 when only the devices of the allow table are followed.
+    pub filtered: u32,
+}
+
+/// Rows of the allow table of devices; a power of two.
+pub const ALLOW_ROWS: u32 = 1024;
+
+/// Index into the control array: CLOCK_MONOTONIC in ns when every hook was attached; 0 before. Requests that are
+/// older are expected to be unknown.
+pub const CTRL_ARMED: u32 = 0;
+/// Entries of the control array.
+pub const CTRL_COUNT: u32 = 1;
+
+/// The row of a fine histogram.
+#[inline(always)]
+pub const fn hist_row(dev_row: u32, class: u8, stage: u32, shard: u32, shards_mask: u32) -> u32 {
+    ((dev_row * Class::COUNT as u32 + class as u32) * STAGES as u32 + stage) * (shards_mask + 1)
+        + shard
+}
+
+/// How many slots one sweep or seed run looks at.
+pub const BATCH: u32 = 64;
+/// A slot older than this is believed only after the request itself was read again, in ns.
+pub const RECHECK_NS: u64 = 500_000_000;
+
 /// Things that were not seen, counted where it happens; index into the loss array.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[cfg_attr(feature = "user", derive(serde::Serialize, serde::Deserialize, schemars::JsonSchema))]
+#[cfg_attr(
+    feature = "user",
+    derive(serde::Serialize, serde::Deserialize, schemars::JsonSchema)
+)]
 #[cfg_attr(feature = "user", serde(rename_all = "kebab-case"))]
 #[repr(u32)]
 pub enum LossKind {
@@ -289,7 +444,8 @@ pub const fn group_low(dev_row: u32, class: u8, shard: u32) -> u64 {
 /// keeps two live groups from meeting except by a chance of 2^-64 times the square of their number.
 #[inline(always)]
 pub const fn group_key(owner: u64, low: u64) -> u64 {
-    let mixed = owner.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(31) ^ low.wrapping_mul(0xc2b2_ae3d_27d4_eb4f);
+    let mixed = owner.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(31)
+        ^ low.wrapping_mul(0xc2b2_ae3d_27d4_eb4f);
     mixed | 1
 }
 
@@ -303,7 +459,7 @@ const _: () = {
     assert!(size_of::<Slot>() == 128);
     assert!(size_of::<BioSlot>() == 96);
     assert!(size_of::<GroupRow>() == 312);
-    assert!(size_of::<DevRow>() == 80);
+    assert!(size_of::<DevRow>() == 88);
     assert!(size_of::<HistRow>() == 512);
     assert!(core::mem::offset_of!(Slot, life) == 16);
     assert!(core::mem::offset_of!(Slot, owner) == 56);
