@@ -46,9 +46,6 @@ pub struct Slot {
     pub queue: u64,
     /// First sector, 512 bytes each.
     pub sector: u64,
-    /// While queued: requests of this device issued at insert plus those that waited then; issues beyond it
-    /// passed this request. While issued: the same with completions and requests in flight.
-    pub bypass_base: u64,
     /// Kernel `dev_t` of the disk (major << 20 | minor).
     pub dev: u32,
     /// Row in the group table.
@@ -61,8 +58,10 @@ pub struct Slot {
     pub comm: [u8; 16],
     /// [`crate::class::Class`] as a number.
     pub class: u8,
+    /// Shard of `group`, also used for histograms.
+    pub shard: u8,
     /// Explicit padding.
-    pub pad: [u8; 7],
+    pub pad: [u8; 14],
 }
 
 /// One bio between block_bio_queue and block_getrq or a merge: waiting for admission.
@@ -75,8 +74,6 @@ pub struct BioSlot {
     pub since_ns: u64,
     /// The cgroup that pays, or [`OWNER_UNKNOWN`].
     pub owner: u64,
-    /// Sync requests of this device issued when it was submitted.
-    pub bypass_base: u64,
     /// First sector.
     pub sector: u64,
     /// Kernel `dev_t` of the disk.
@@ -91,10 +88,12 @@ pub struct BioSlot {
     pub comm: [u8; 16],
     /// [`crate::class::Class`] as a number.
     pub class: u8,
+    /// Shard of `group`, also used for histograms.
+    pub shard: u8,
     /// 1 when its I/O priority class is idle.
     pub idle_prio: u8,
     /// Explicit padding.
-    pub pad: [u8; 6],
+    pub pad: [u8; 5],
     /// Bytes.
     pub bytes: u64,
 }
@@ -122,8 +121,9 @@ pub struct EpochMax {
     pub max_ns: u64,
 }
 
-/// Counters of one (device, owner, class), all cumulative and added with xadd. On many CPUs a key has several
-/// rows (shards); the reader sums them.
+/// Counters of one (device, owner, class), all cumulative and added with xadd. A key has a row for each shard of CPUs;
+/// the reader sums them. What begins a stage and what ends it lie in different cache lines, since they run on
+/// different CPUs; the counters of a device are the sums of its groups, so that no I/O pays for both.
 #[derive(Debug, Clone, Copy, Default)]
 #[repr(C)]
 pub struct GroupRow {
@@ -133,56 +133,52 @@ pub struct GroupRow {
     pub owner: u64,
     /// Device row, class and shard, by [`group_low`].
     pub low: u64,
-    /// Lives begun.
-    pub seen: u64,
+    /// Lives begun by an insert.
+    pub inserted: u64,
+    /// Lives begun by an issue: never inserted.
+    pub direct: u64,
+    /// block_rq_issue events.
+    pub issues: u64,
+    /// When a request of the group was last issued. ns, monotonic.
+    pub last_issue_ns: u64,
     /// Lives ended by a completion.
     pub finished: u64,
+    /// Bytes of finished requests.
+    pub bytes: u64,
+    /// When a request of the group was last completed. ns, monotonic.
+    pub last_complete_ns: u64,
+    /// Sum of each stage in ns.
+    pub stage_ns: [u64; STAGES],
+    /// How many bios were admitted.
+    pub admitted: u64,
+    /// Lives that ended in the queue, by an error of the block layer: they had no device stage.
+    pub unissued: u64,
+    /// Coarse histogram of the queued stage; its sum counts those that had one.
+    pub queued: [u32; hist::COARSE],
+    /// Longest of each stage, by epoch parity.
+    pub stage_max: [[EpochMax; 2]; STAGES],
+    /// Lives begun by a seed: waiting before the programs were attached.
+    pub seeded: u64,
     /// Lives ended by a merge.
     pub merged: u64,
     /// Lives given up: a completion was missed.
     pub expired: u64,
-    /// block_rq_insert events.
-    pub inserts: u64,
-    /// block_rq_issue events.
-    pub issues: u64,
+    /// block_rq_insert events of lives that had begun: after a requeue or a seed.
+    pub reinserts: u64,
     /// block_rq_requeue events.
     pub requeues: u64,
-    /// Bytes of finished requests.
-    pub bytes: u64,
-    /// Sum of each stage in ns.
-    pub stage_ns: [u64; STAGES],
-    /// How many requests (for admission: bios) had the stage.
-    pub stage_count: [u64; STAGES],
-    /// Longest of each stage, by epoch parity.
-    pub stage_max: [[EpochMax; 2]; STAGES],
-    /// When a request of the group was last issued. ns, monotonic.
-    pub last_issue_ns: u64,
-    /// Coarse histogram of the queued stage.
-    pub queued: [u32; hist::COARSE],
+    /// Completions of part of a request.
+    pub partial: u64,
+    /// Explicit padding to whole cache lines.
+    pub pad: [u64; 6],
 }
 
-/// Counters of one disk.
+/// One disk.
 #[derive(Debug, Clone, Copy, Default)]
 #[repr(C)]
 pub struct DevRow {
     /// Claimed by [`dev_key`].
     pub claim: Claim,
-    /// Issues, of any class.
-    pub issued: u64,
-    /// Issues of sync classes.
-    pub sync_issued: u64,
-    /// Completed lives.
-    pub completed: u64,
-    /// Queued now; may be off while programs run.
-    pub waiting: i64,
-    /// In the device now; may be off while programs run.
-    pub in_flight: i64,
-    /// Last issue. ns, monotonic.
-    pub last_issue_ns: u64,
-    /// Last completion. ns, monotonic.
-    pub last_complete_ns: u64,
-    /// Completions of part of a request.
-    pub partial: u64,
     /// Tasks that went to sleep for want of a tag (block_rq_tag_wait, 7.2 and later).
     pub tag_waits: u64,
 }
@@ -292,8 +288,6 @@ pub struct Offsets {
     pub kn_id: u32,
     /// `blk_mq_hw_ctx.sched_tags`
     pub hctx_sched_tags: u32,
-    /// `blk_mq_hw_ctx.tags`
-    pub hctx_tags: u32,
     /// `blk_mq_hw_ctx.queue`
     pub hctx_queue: u32,
     /// `blk_mq_tags.nr_tags`
@@ -457,9 +451,10 @@ pub const fn probe_start(key: u64, mask: u32) -> u32 {
 
 const _: () = {
     assert!(size_of::<Slot>() == 128);
-    assert!(size_of::<BioSlot>() == 96);
-    assert!(size_of::<GroupRow>() == 312);
-    assert!(size_of::<DevRow>() == 88);
+    assert!(size_of::<BioSlot>() == 88);
+    assert!(size_of::<GroupRow>() == 384);
+    assert!(core::mem::offset_of!(GroupRow, finished) == 64);
+    assert!(size_of::<DevRow>() == 24);
     assert!(size_of::<HistRow>() == 512);
     assert!(core::mem::offset_of!(Slot, life) == 16);
     assert!(core::mem::offset_of!(Slot, owner) == 56);

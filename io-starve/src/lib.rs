@@ -4,4 +4,5 @@
 //! into a snapshot and findings, the front ends show those. Everything right of the observation is pure.
 
 pub mod detect;
+pub mod kernel;
 pub mod model;
