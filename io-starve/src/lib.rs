@@ -6,3 +6,4 @@
 pub mod detect;
 pub mod kernel;
 pub mod model;
+pub mod pipeline;
