@@ -5,3 +5,5 @@
 
 pub mod detect;
 pub mod model;
+pub mod output;
+pub mod tui;
