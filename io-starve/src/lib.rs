@@ -6,4 +6,6 @@
 pub mod detect;
 pub mod kernel;
 pub mod model;
+pub mod output;
 pub mod pipeline;
+pub mod tui;
