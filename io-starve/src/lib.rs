@@ -4,4 +4,7 @@
 //! into a snapshot and findings, the front ends show those. Everything right of the observation is pure.
 
 pub mod detect;
+pub mod kernel;
 pub mod model;
+pub mod output;
+pub mod source;
