@@ -7,4 +7,5 @@ pub mod detect;
 pub mod kernel;
 pub mod model;
 pub mod output;
+pub mod pipeline;
 pub mod source;
