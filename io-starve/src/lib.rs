@@ -9,3 +9,4 @@ pub mod model;
 pub mod output;
 pub mod pipeline;
 pub mod source;
+pub mod tui;

@@ -1,7 +1,7 @@
 //! Numbers and names as people read them, the same on screen and in text.
 //!
-//! Goes in: figures of a snapshot or a finding. Comes out: short strings, at most 9 columns for a figure below
-//! its largest unit. A figure that is not known is [`DASH`], never 0.
+//! Goes in: figures of a snapshot or a finding. Comes out: short strings; durations below ten years take 7 columns
+//! at most, rates 6. A figure that is not known is [`DASH`], never 0.
 
 use std::borrow::Cow;
 
@@ -31,11 +31,13 @@ pub fn duration(ns: u64) -> String {
         let tenths = (ns + S / 20) / (S / 10);
         format!("{}.{} s", tenths / 10, tenths % 10)
     } else {
-        let secs = (ns + S / 2) / S;
-        match secs {
-            ..3_600 => format!("{}m {:02}s", secs / 60, secs % 60),
-            ..86_400 => format!("{}h {:02}m", secs / 3_600, secs / 60 % 60),
-            _ => format!("{}d {:02}h", secs / 86_400, secs / 3_600 % 24),
+        let secs = ns.saturating_add(S / 2) / S;
+        if secs < 3_600 {
+            format!("{}m {:02}s", secs / 60, secs % 60)
+        } else if secs < 86_400 {
+            format!("{}h {:02}m", secs / 3_600, secs / 60 % 60)
+        } else {
+            format!("{}d {:02}h", secs / 86_400, secs / 3_600 % 24)
         }
     }
 }
@@ -72,6 +74,15 @@ pub fn rate(per_s: f64) -> String {
         format!("{:.1}M", per_s / 1e6)
     } else {
         format!("{:.1}G", per_s / 1e9)
+    }
+}
+
+/// A number of things in few columns: `0`, `48`, `9999`, `12.3k`, `1.2M`.
+pub fn short_count(n: u64) -> String {
+    if n < 10_000 {
+        n.to_string()
+    } else {
+        rate(n as f64)
     }
 }
 
@@ -222,6 +233,9 @@ mod tests {
         assert_eq!(bytes(64 << 20), "64 MiB");
         assert_eq!(bytes((1 << 20) - 1), "1 MiB");
         assert_eq!(bytes(u64::MAX), "16 EiB");
+        assert_eq!(short_count(2), "2");
+        assert_eq!(short_count(9_999), "9999");
+        assert_eq!(short_count(12_345), "12.3k");
         assert_eq!(count(0), "0");
         assert_eq!(count(999), "999");
         assert_eq!(count(12_034), "12,034");
@@ -265,6 +279,7 @@ mod tests {
         fn figures_fit_their_columns(ns in 0u64..864_000_000_000_000, n in 0.0f64..1e11) {
             prop_assert!(duration(ns).len() <= 7);
             prop_assert!(rate(n).len() <= 6);
+            prop_assert!(short_count(ns / 1_000).len() <= 7);
         }
 
         #[test]
