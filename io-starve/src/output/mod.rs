@@ -3,4 +3,6 @@
 pub mod alert;
 pub mod doctor;
 pub mod format;
+pub mod reporter;
 pub mod sink;
+pub mod text;

@@ -267,7 +267,8 @@ impl Log {
         while !rest.is_empty() {
             match self.file.write(rest) {
                 Ok(0) => {
-                    return self.trouble(rest.len() < bytes.len(), &io::ErrorKind::WriteZero.into());
+                    return self
+                        .trouble(rest.len() < bytes.len(), &io::ErrorKind::WriteZero.into());
                 }
                 Ok(n) => rest = &rest[n..],
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}

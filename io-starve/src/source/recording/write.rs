@@ -277,7 +277,7 @@ mod tests {
         }
         let (kept, error) = write_all(&mut disk, header.len() as u64, &frames).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::StorageFull);
-        assert!(kept >= 1 && kept < 8, "{kept}");
+        assert!((1..8).contains(&kept), "{kept}");
         let mut recording = Recording::new(&disk.bytes[..], "small").unwrap();
         let mut back = Vec::new();
         while let Some(o) = recording.next_observation() {
