@@ -2,125 +2,135 @@
 
 use std::path::Path;
 
-use serde::Serialize;
-
-use super::{AttachError, AttachOptions, Attached, cgroups::Hierarchy, devices::Devices, lockdown};
-use crate::model::observation::{CgroupMode, DeviceFact, Fact, Hook};
-
-/// The state of this machine, as far as io-starve cares.
-#[derive(Debug, Clone, Serialize)]
-pub struct Report {
-    /// Kernel release.
-    pub kernel: String,
-    /// True when type information was read.
-    pub btf: bool,
-    /// Kernel lockdown, when in force.
-    pub lockdown: Option<String>,
-    /// Which hierarchy names the owners.
-    pub cgroups: CgroupMode,
-    /// Where it is mounted.
-    pub cgroup_root: Option<String>,
-    /// Every hook with its verdict; empty when nothing could be attached.
-    pub hooks: Vec<Hook>,
-    /// Memory of all BPF maps in bytes, when they could be made.
-    pub map_bytes: Option<u64>,
-    /// Disks.
-    pub devices: Vec<Disk>,
-    /// Why nothing can be attached.
-    pub problem: Option<String>,
-    /// Sentences about what cannot be said here.
-    pub limits: Vec<String>,
-    /// Exit code: 0 when the main job works.
-    pub exit_code: u8,
-}
-
-/// A disk and what can be said about it.
-#[derive(Debug, Clone, Serialize)]
-pub struct Disk {
-    /// What it is.
-    #[serde(flatten)]
-    pub fact: DeviceFact,
-    /// What starvation means on it.
-    pub says: String,
-}
+use super::{
+    AttachError, AttachOptions, Attached, btf::Btf, cgroups::Hierarchy, devices::Devices, lockdown,
+};
+use crate::{
+    model::observation::{CgroupMode, DeviceFact},
+    output::{
+        alert,
+        doctor::{Check, CheckState, DeviceReport, DoctorReport},
+    },
+};
 
 /// Attaches, looks, detaches.
-pub fn report(options: &AttachOptions) -> Report {
+pub fn report(options: &AttachOptions) -> DoctorReport {
     let uname = rustix::system::uname();
-    let hierarchy = Hierarchy::find(Path::new("/proc"));
     let mut devices = Devices::new(Path::new("/sys"), None);
-    let disks = devices.refresh().into_iter().filter_map(|f| match f {
-        Fact::Device(d) => Some(Disk {
-            says: meaning(&d).to_owned(),
-            fact: d,
-        }),
-        _ => None,
-    });
-    let mut report = Report {
-        kernel: uname.release().to_string_lossy().into_owned(),
-        btf: Path::new(super::btf::Btf::VMLINUX).exists(),
-        lockdown: lockdown(Path::new("/sys/kernel/security")),
-        cgroups: hierarchy.as_ref().map_or(CgroupMode::None, |h| h.mode),
-        cgroup_root: hierarchy.map(|h| h.root.display().to_string()),
-        hooks: Vec::new(),
-        map_bytes: None,
-        devices: disks.collect(),
-        problem: None,
-        limits: Vec::new(),
-        exit_code: 0,
-    };
-    match Attached::attach(options) {
-        Ok(attached) => {
-            report.hooks = attached.hooks().to_vec();
-            report.map_bytes = Some(attached.map_bytes());
+    devices.refresh();
+    let attached = Attached::attach(options);
+    DoctorReport {
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        host: Some(uname.nodename().to_string_lossy().into_owned()),
+        kernel: Some(uname.release().to_string_lossy().into_owned()),
+        checks: checks(attached.as_ref().err()),
+        hooks: attached.as_ref().map_or_else(
+            |_| Vec::new(),
+            |a| a.hooks().iter().map(alert::Hook::from).collect(),
+        ),
+        map_bytes: attached.as_ref().ok().map(Attached::map_bytes),
+        devices: devices.all().map(disk).collect(),
+        exit_code: attached.err().map_or(0, |e| e.exit_code()),
+    }
+}
+
+fn checks(problem: Option<&AttachError>) -> Vec<Check> {
+    let mut checks = vec![
+        match problem {
+            None => good("BPF", "programs load and attach".to_owned()),
+            Some(e) => bad("BPF", e.to_string()),
+        },
+        match Btf::open(Btf::VMLINUX.as_ref()) {
+            Ok(_) => good("BTF", format!("{} can be read", Btf::VMLINUX)),
+            Err(e) => bad("BTF", e.to_string()),
+        },
+        match lockdown(Path::new("/sys/kernel/security")) {
+            None => good("lockdown", "none in force".to_owned()),
+            Some(mode) if mode == "confidentiality" => {
+                bad("lockdown", AttachError::Lockdown(mode).to_string())
+            }
+            Some(mode) => good("lockdown", format!("{mode}: BPF may read")),
+        },
+    ];
+    checks.push(match Hierarchy::find(Path::new("/proc")) {
+        Some(h) if h.mode == CgroupMode::V2 => {
+            good("cgroups", format!("v2 at {} with the io controller", h.root.display()))
         }
-        Err(e) => fail(&mut report, &e),
-    }
-    report.limits = limits(&report);
-    report
+        Some(h) => limited(
+            "cgroups",
+            format!(
+                "v1 blkio at {}: the kernel charges buffered writes to the root cgroup, so their owner is not known",
+                h.root.display()
+            ),
+            "boot with systemd.unified_cgroup_hierarchy=1",
+        ),
+        None => limited(
+            "cgroups",
+            "no hierarchy with an I/O controller is mounted: owners have no names".to_owned(),
+            "mount cgroup2 at /sys/fs/cgroup",
+        ),
+    });
+    checks.push(if Path::new("/sys/kernel/debug/bdi").exists() {
+        good(
+            "debugfs",
+            "dirty memory behind each disk can be read".to_owned(),
+        )
+    } else {
+        limited(
+            "debugfs",
+            "not mounted: how much dirty memory waits behind a disk is not known".to_owned(),
+            "mount -t debugfs debugfs /sys/kernel/debug",
+        )
+    });
+    checks.push(if std::fs::read("/proc/self/stack").is_ok() {
+        good("stacks", "what a task waits for can be read".to_owned())
+    } else {
+        limited(
+            "stacks",
+            "/proc/PID/stack cannot be read: whether a task waits for wbt, iocost or a tag is only guessed"
+                .to_owned(),
+            "run as root, on a kernel with CONFIG_STACKTRACE",
+        )
+    });
+    checks
 }
 
-fn fail(report: &mut Report, e: &AttachError) {
-    report.exit_code = e.exit_code();
-    report.problem = Some(e.to_string());
+fn good(name: &str, found: String) -> Check {
+    check(name, CheckState::Good, found, None)
 }
 
-fn limits(report: &Report) -> Vec<String> {
-    let mut limits = Vec::new();
-    match report.cgroups {
-        CgroupMode::V2 => {}
-        CgroupMode::V1 => limits.push(
-            "cgroup v1: buffered writes are charged to the root cgroup, so their owner is not known"
-                .to_owned(),
-        ),
-        CgroupMode::None => limits.push(
-            "no cgroup hierarchy with an I/O controller is mounted: owners have no names".to_owned(),
-        ),
+fn limited(name: &str, found: String, next: &str) -> Check {
+    check(name, CheckState::Limited, found, Some(next.to_owned()))
+}
+
+/// The sentences of errors carry their next step already.
+fn bad(name: &str, found: String) -> Check {
+    check(name, CheckState::Bad, found, None)
+}
+
+fn check(name: &str, state: CheckState, found: String, next_step: Option<String>) -> Check {
+    Check {
+        name: name.to_owned(),
+        state,
+        found,
+        next_step,
     }
-    if !Path::new("/sys/kernel/debug/bdi").exists() {
-        limits.push(
-            "debugfs is not mounted: how much dirty memory waits behind a disk is not known; `mount -t debugfs debugfs /sys/kernel/debug`"
-                .to_owned(),
-        );
-    }
-    if std::fs::read("/proc/self/stack").is_err() {
-        limits.push(
-            "kernel stacks cannot be read: whether a task waits for wbt, iocost or a tag is only guessed"
-                .to_owned(),
-        );
-    }
-    limits
 }
 
 /// What the detectors can mean on a disk.
-fn meaning(d: &DeviceFact) -> &'static str {
-    match d.scheduler.as_deref() {
-        Some("none") if d.below.is_empty() => {
-            "no scheduler: requests go straight to the device, so there is no queued stage; waits show in admission and device"
-        }
+fn disk(d: &DeviceFact) -> DeviceReport {
+    let remark = match d.scheduler.as_deref() {
+        Some("none") if d.below.is_empty() => Some(
+            "no scheduler: requests go straight to the device, so nothing waits in a queue; waits show in admission and device",
+        ),
         Some("none") | None => {
-            "stacked or without a queue of its own: what it sends below is seen there"
+            Some("has no queue of its own: what it sends to the disks below is seen there")
         }
-        Some(_) => "all stages can be seen",
+        Some(_) => None,
+    };
+    DeviceReport {
+        name: d.name.clone(),
+        scheduler: d.scheduler.clone(),
+        remarks: remark.into_iter().map(str::to_owned).collect(),
     }
 }
