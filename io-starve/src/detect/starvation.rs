@@ -85,6 +85,8 @@ struct Disk<'a> {
     device: &'a Device,
     /// Beginning of the window, `None` before 5 s were observed.
     window_ns: Option<u64>,
+    /// The same, or the first observation.
+    from_ns: u64,
     all: Cell,
     classes: BTreeMap<Class, Cell>,
     owners: BTreeMap<(Owner, Class), Cell>,
@@ -128,6 +130,7 @@ impl<'a> Disk<'a> {
             dev,
             device,
             window_ns,
+            from_ns,
             all,
             classes,
             owners: device
@@ -153,19 +156,16 @@ impl<'a> Disk<'a> {
                 class: Some(*class),
             };
             let of_class = || self.owners.iter().filter(|((_, c), _)| c == class);
-            let busy = |(owner, cell): &(Owner, &Cell)| {
-                cell.issues > 0
-                    || self
-                        .device
-                        .owners
-                        .get(&(*owner, *class))
-                        .is_some_and(|f| f.now.waiting() > 0)
+            let since_ns = flow
+                .wait
+                .map_or(self.from_ns, |w| w.begin_ns.min(self.from_ns));
+            let has_io = |owner: &Owner| {
+                let flow = self.device.owners.get(&(*owner, *class));
+                flow.is_some_and(|f| f.active_ns >= since_ns)
             };
-            let mut with_io = of_class()
-                .map(|((owner, _), cell)| (*owner, cell))
-                .filter(busy);
+            let mut with_io = of_class().map(|((owner, _), _)| *owner).filter(has_io);
             let alone = match (with_io.next(), with_io.next()) {
-                (Some((owner, _)), None) => Some(owner),
+                (Some(owner), None) => Some(owner),
                 _ => None,
             };
             let before = out.len();
