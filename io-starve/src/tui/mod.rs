@@ -25,7 +25,7 @@ use std::{
 use crossterm::event::{Event, EventStream};
 use futures_core::Stream;
 use jiff::tz::TimeZone;
-use ratatui::{Terminal, backend::CrosstermBackend};
+use ratatui::{Terminal, backend::CrosstermBackend, layout::Rect};
 use rustix::process;
 use tokio::{
     signal::unix::{Signal, SignalKind, signal},
@@ -169,12 +169,19 @@ pub async fn run(
             Action::Suspend => {
                 signals.suspend().await.map_err(cannot("stop"))?;
                 guard.retake().map_err(cannot("take the terminal again"))?;
-                screen.clear().map_err(cannot("clear the terminal"))?;
+                clear(&mut screen).map_err(cannot("clear the terminal"))?;
             }
-            Action::Redraw => screen.clear().map_err(cannot("clear the terminal"))?,
+            Action::Redraw => clear(&mut screen).map_err(cannot("clear the terminal"))?,
             other => app.apply(other),
         }
     }
+}
+
+/// Clears the screen so that the next drawing writes all of it. `Terminal::clear` would ask the terminal for the cursor's
+/// place (ratatui 0.30), and wait for an answer that the event stream may take or that never comes.
+fn clear(screen: &mut Terminal<CrosstermBackend<io::Stdout>>) -> io::Result<()> {
+    let size = screen.size()?;
+    screen.resize(Rect::new(0, 0, size.width, size.height))
 }
 
 struct Signals {
