@@ -102,7 +102,19 @@ pub fn main() -> ExitCode {
 fn usage(e: &clap::Error) -> ExitCode {
     // Fails when standard error is closed: then there is nobody to tell.
     let _ = e.print();
+    if e.use_stderr() && run_was_asked_for() {
+        return ExitCode::from(RUN_FAILED);
+    }
     u8::try_from(e.exit_code()).map_or(ExitCode::from(USAGE), ExitCode::from)
+}
+
+/// True when the first command on the line is `run`. What cannot be parsed has to be searched: a 2 could be the
+/// code of the command that was to run.
+fn run_was_asked_for() -> bool {
+    let command = Cli::command();
+    let mut args = std::env::args_os().skip(1);
+    args.find(|arg| command.get_subcommands().any(|c| arg == c.get_name()))
+        .is_some_and(|arg| arg == "run")
 }
 
 fn dispatch(cli: Cli, matches: &ArgMatches) -> Result<u8, CommandError> {

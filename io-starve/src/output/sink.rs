@@ -130,7 +130,7 @@ impl Sink {
         let wanted = reopener.wanted.clone();
         let path = path.to_owned();
         spawn(move || {
-            let mut log = Log {
+            let mut log: Log<File> = Log {
                 file,
                 path,
                 torn: false,
@@ -248,8 +248,8 @@ pub fn print(text: &str) -> Result<(), SinkError> {
 }
 
 /// A file that alerts are appended to.
-struct Log {
-    file: File,
+struct Log<W> {
+    file: W,
     path: PathBuf,
     /// The last line was written in part.
     torn: bool,
@@ -257,7 +257,7 @@ struct Log {
     troubled: bool,
 }
 
-impl Log {
+impl<W: Write> Log<W> {
     /// A daemon does not end because a disk is full: it says so once and goes on trying.
     fn write(&mut self, line: &str) {
         // What follows a torn line must be a line of its own.
@@ -292,5 +292,91 @@ impl Log {
                 self.path.display()
             );
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_appended_in_order_and_a_rotated_file_is_let_go() {
+        let dir = tempfile::tempdir().unwrap();
+        let (log, old) = (dir.path().join("log"), dir.path().join("log.1"));
+        std::fs::write(&log, "before\n").unwrap();
+        let (mut sink, reopener) = Sink::file(&log).unwrap();
+        sink.write("one\n".to_owned()).unwrap();
+        drop(reopener);
+        sink.finish().unwrap();
+        let (mut sink, reopener) = Sink::file(&log).unwrap();
+        std::fs::rename(&log, &old).unwrap();
+        reopener.reopen();
+        sink.write("two\n".to_owned()).unwrap();
+        drop(reopener);
+        sink.finish().unwrap();
+        assert_eq!(std::fs::read_to_string(&old).unwrap(), "before\none\n");
+        assert_eq!(std::fs::read_to_string(&log).unwrap(), "two\n");
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_opened_is_said_at_once() {
+        let error = Sink::file(Path::new("/proc/none/log")).unwrap_err();
+        assert!(
+            error
+                .to_string()
+                .starts_with("cannot append to /proc/none/log: "),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn a_full_disk_does_not_end_the_sink() {
+        let (mut sink, reopener) = Sink::file(Path::new("/dev/full")).unwrap();
+        for _ in 0..3 {
+            sink.write("x\n".to_owned()).unwrap();
+        }
+        drop(reopener);
+        sink.finish().unwrap();
+    }
+
+    /// Takes 3 bytes, refuses twice, then takes everything.
+    #[derive(Default)]
+    struct Tight {
+        bytes: Vec<u8>,
+        calls: u32,
+    }
+
+    impl Write for Tight {
+        fn write(&mut self, data: &[u8]) -> io::Result<usize> {
+            self.calls += 1;
+            let n = match self.calls {
+                1 => 3,
+                2 | 3 => return Err(io::ErrorKind::StorageFull.into()),
+                _ => data.len(),
+            };
+            self.bytes.extend(&data[..n]);
+            Ok(n)
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn what_follows_a_torn_line_is_a_line_of_its_own() {
+        let mut log = Log {
+            file: Tight::default(),
+            path: PathBuf::from("tight"),
+            torn: false,
+            troubled: false,
+        };
+        for line in ["first\n", "second\n", "third\n", "fourth\n"] {
+            log.write(line);
+        }
+        assert_eq!(
+            String::from_utf8(log.file.bytes).unwrap(),
+            "fir\nthird\nfourth\n"
+        );
     }
 }

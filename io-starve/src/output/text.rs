@@ -111,7 +111,7 @@ fn sentence(f: &FindingAlert, waits: &str) -> String {
     match f.reason {
         Some(crate::detect::finding::CloseReason::Resolved) => s.push_str("; resolved"),
         Some(crate::detect::finding::CloseReason::Detached) => {
-            s.push_str("; still so when the observer left")
+            s.push_str("; still open when the observer left")
         }
         None => {}
     }
@@ -187,7 +187,7 @@ pub fn verdict<'a>(findings: impl Iterator<Item = &'a FindingAlert>, summary: &s
     text
 }
 
-/// The state at a tick as a table, with its verdict above. Several lines, each ended.
+/// The state at a tick as a table, with its verdict above and an empty line below. Several lines, each ended.
 pub fn table(snapshot: &Snapshot) -> String {
     let mut rows = vec![
         [
@@ -213,7 +213,7 @@ pub fn table(snapshot: &Snapshot) -> String {
     }
     let mut text = format!("{}\n", snapshot.verdict);
     if rows.len() == 1 {
-        text.push_str("no disk had I/O yet\n");
+        text.push_str("no disk had I/O yet\n\n");
         return text;
     }
     let mut widths = [0; 12];
@@ -236,6 +236,7 @@ pub fn table(snapshot: &Snapshot) -> String {
         text.push_str(line.trim_end());
         text.push('\n');
     }
+    text.push('\n');
     text
 }
 

@@ -232,3 +232,104 @@ impl Drop for Job {
         self.take_terminal();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::{BufRead, BufReader};
+
+    use super::*;
+
+    fn command(words: &[&str]) -> Vec<OsString> {
+        words.iter().map(OsString::from).collect()
+    }
+
+    async fn end_of(words: &[&str]) -> Ended {
+        let mut signals = Signals::catch().unwrap();
+        let mut job = Job::start(&command(words), None).unwrap();
+        job.wait(&mut signals).await.unwrap()
+    }
+
+    #[tokio::test]
+    async fn the_end_of_the_command_is_told() {
+        assert_eq!(end_of(&["true"]).await, Ended::Exited(0));
+        assert_eq!(end_of(&["sh", "-c", "exit 7"]).await, Ended::Exited(7));
+        assert_eq!(
+            end_of(&["sh", "-c", "kill -KILL $$"]).await,
+            Ended::Killed(9)
+        );
+    }
+
+    #[tokio::test]
+    async fn what_cannot_run_is_told_from_what_is_not_there() {
+        let kind = |word: &str| Job::start(&command(&[word]), None).err().map(|e| e.kind());
+        assert_eq!(kind("/nowhere/x"), Some(io::ErrorKind::NotFound));
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let no_program = file.path().to_str().unwrap();
+        assert_eq!(kind(no_program), Some(io::ErrorKind::PermissionDenied));
+    }
+
+    /// Starts a shell script that writes a line into a pipe, `$0`, once it is ready; returns that line.
+    fn start_and_wait_until_ready(script: &str, user: Option<&User>) -> (Job, String) {
+        let dir = tempfile::tempdir().unwrap();
+        let pipe = dir.path().join("ready");
+        let mode = rustix::fs::Mode::from(0o622);
+        rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, mode, 0).unwrap();
+        // The umask took some of it.
+        rustix::fs::chmod(&pipe, mode).unwrap();
+        rustix::fs::chmod(dir.path(), rustix::fs::Mode::from(0o711)).unwrap();
+        let words = command(&["sh", "-c", script, pipe.to_str().unwrap()]);
+        let job = Job::start(&words, user).unwrap();
+        let mut line = String::new();
+        BufReader::new(std::fs::File::open(pipe).unwrap())
+            .read_line(&mut line)
+            .unwrap();
+        (job, line.trim_end().to_owned())
+    }
+
+    #[tokio::test]
+    async fn signals_are_passed_on_to_the_whole_group() {
+        let mut signals = Signals::catch().unwrap();
+        // The shell waits for its child, which has to die of the signal too.
+        let script = "trap 'code=9' USR1; (trap 'exit 5' USR1; echo ready > $0; while :; do sleep 1; done); exit $((code + $?))";
+        let (mut job, line) = start_and_wait_until_ready(script, None);
+        assert_eq!(line, "ready");
+        kill(Pid::this(), Signal::SIGUSR1).unwrap();
+        assert_eq!(job.wait(&mut signals).await.unwrap(), Ended::Exited(14));
+    }
+
+    #[tokio::test]
+    async fn the_command_leads_a_group_of_its_own() {
+        let mut signals = Signals::catch().unwrap();
+        let (mut job, line) = start_and_wait_until_ready("ps -o pgid= -p $$ > $0", None);
+        assert_eq!(line.trim(), job.group.to_string());
+        assert_ne!(job.group, getpgrp());
+        job.wait(&mut signals).await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn another_user_has_its_own_groups_and_home() {
+        if !Uid::effective().is_root() {
+            let refused = User::find("nobody").err().map(|e| e.to_string());
+            assert!(refused.is_some_and(|e| e.contains("--user needs root")));
+            return;
+        }
+        let mut signals = Signals::catch().unwrap();
+        let user = User::find("nobody").unwrap();
+        let (mut job, line) =
+            start_and_wait_until_ready("echo $(id -u) $(id -G) $HOME $USER > $0", Some(&user));
+        let groups = user
+            .groups
+            .iter()
+            .map(Gid::to_string)
+            .collect::<Vec<_>>()
+            .join(" ");
+        assert_eq!(
+            line,
+            format!("{} {groups} {} nobody", user.uid, user.home.display())
+        );
+        job.wait(&mut signals).await.unwrap();
+        assert!(User::find("65534").is_ok());
+        let unknown = User::find("no-such-user-here").err().map(|e| e.to_string());
+        assert!(unknown.is_some_and(|e| e.contains("there is no user")));
+    }
+}

@@ -55,10 +55,7 @@ pub(super) async fn run(common: &Common, args: &RunArgs) -> Result<u8, CommandEr
                 "io-starve: cannot run {}: {e}",
                 args.command[0].to_string_lossy()
             );
-            return Ok(match e.kind() {
-                std::io::ErrorKind::NotFound => 127,
-                _ => 126,
-            });
+            return Ok(code_of_failed_start(&e));
         }
     };
     let mut findings = Findings::default();
@@ -100,12 +97,25 @@ pub(super) async fn run(common: &Common, args: &RunArgs) -> Result<u8, CommandEr
         .latest
         .values()
         .any(|f| args.fail_on.iter().any(|on| on.matches(f.kind, f.severity)));
-    Ok(match ended.map_err(RunError::Wait)? {
+    Ok(code_of_end(ended.map_err(RunError::Wait)?, failed))
+}
+
+/// What shells return for a command that cannot be started.
+fn code_of_failed_start(e: &std::io::Error) -> u8 {
+    match e.kind() {
+        std::io::ErrorKind::NotFound => 127,
+        _ => 126,
+    }
+}
+
+/// The command's own code; a finding that was not to open only counts when the command itself is content.
+fn code_of_end(ended: Ended, failed: bool) -> u8 {
+    match ended {
         Ended::Exited(0) if failed => FAIL_ON,
         Ended::Exited(code) => code,
         // What shells report for it.
         Ended::Killed(signal) => 128u8.saturating_add(signal),
-    })
+    }
 }
 
 /// The last word on every finding of the run.
@@ -136,5 +146,27 @@ impl Findings {
         text.lines()
             .map(|line| format!("io-starve: {line}\n"))
             .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Error, ErrorKind};
+
+    use super::*;
+
+    #[test]
+    fn codes_are_those_of_shells_and_a_finding_never_hides_a_failure() {
+        assert_eq!(code_of_end(Ended::Exited(0), false), 0);
+        assert_eq!(code_of_end(Ended::Exited(0), true), 3);
+        assert_eq!(code_of_end(Ended::Exited(7), true), 7);
+        assert_eq!(code_of_end(Ended::Killed(15), true), 143);
+        assert_eq!(code_of_failed_start(&ErrorKind::NotFound.into()), 127);
+        assert_eq!(
+            code_of_failed_start(&ErrorKind::PermissionDenied.into()),
+            126
+        );
+        // ENOEXEC has no kind of its own.
+        assert_eq!(code_of_failed_start(&Error::from_raw_os_error(8)), 126);
     }
 }

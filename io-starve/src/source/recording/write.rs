@@ -19,8 +19,9 @@ use crate::model::observation::Observation;
 /// A frame is closed when its observations span this much: what a crash may lose.
 const FRAME_NS: u64 = 1_000_000_000;
 
-/// Frames that may wait for the disk: about a minute, some MiB. Whoever waits longer loses the recording, not the run.
-const QUEUE: usize = 64;
+/// Frames that may wait for the disk: two minutes of some 100 KiB each. A disk that takes longer loses the recording,
+/// not the run.
+const QUEUE: usize = 120;
 
 /// How long the end of the run waits for the disk to take the rest.
 const LAST_WRITE: Duration = Duration::from_secs(5);
