@@ -3,6 +3,12 @@
 //! A test starts this file's own binary on the far end of a pseudo-terminal, in a process group of its own as a shell
 //! would, and speaks to it as a user does. No step waits for a time, each waits for bytes or for the process.
 
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "clippy.toml allows them in test functions, but not in what these call"
+)]
+
 use std::{
     fs::File,
     io::{Read, Write},

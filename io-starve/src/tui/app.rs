@@ -271,16 +271,17 @@ impl App {
         targets
     }
 
-    /// What is selected: what the user chose while it is there, else the first, which is the worst finding.
+    /// What is selected: what the user chose while it is there or being read, else the first, which is the worst
+    /// finding.
     pub fn target(&self) -> Option<Target> {
         let targets = self.targets();
         match &self.target {
-            Some(chosen) if targets.contains(chosen) => Some(chosen.clone()),
+            Some(chosen) if self.details || targets.contains(chosen) => Some(chosen.clone()),
             _ => targets.into_iter().next(),
         }
     }
 
-    /// The selected finding.
+    /// The selected finding; `None` also when it is being read and the snapshot no longer has it.
     pub fn finding(&self) -> Option<&Finding> {
         match self.target()? {
             Target::Finding(id) => self.shown().findings.iter().find(|f| f.id == id),

@@ -66,10 +66,13 @@ pub fn lines(screen: &Screen<'_>, width: usize, height: u16) -> Vec<Line<'static
     if height >= 14 {
         out.push(second(screen, width));
     }
-    let mut questions = missing(screen.snap)
-        .map(|h| screen.safe(&h.question))
-        .collect::<Vec<_>>();
-    questions.dedup();
+    let mut questions = Vec::new();
+    for hook in missing(screen.snap) {
+        let question = screen.safe(&hook.question);
+        if !questions.contains(&question) {
+            questions.push(question);
+        }
+    }
     if !questions.is_empty() && height >= 14 {
         let row = screen
             .row()
