@@ -501,6 +501,7 @@ fn sample(dev: DevId) -> DeviceSample {
         completed: 0,
         last_issue_ns: None,
         last_complete_ns: None,
+        tag_waits: 0,
     }
 }
 
