@@ -159,6 +159,7 @@ fn observation(now: u64) -> impl Strategy<Value = Observation> {
         .prop_map(
             move |(dev, issued, last_issue_ns, last_complete_ns)| DeviceSample {
                 dev,
+                tag_waits: issued,
                 // Mostly a counter that rises with time.
                 issued: issued.saturating_add(now / (SECOND / 1_000)),
                 sync_issued: 0,

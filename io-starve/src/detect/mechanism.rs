@@ -8,12 +8,13 @@ use crate::model::flow::WAITS_FOR;
 use crate::model::observation::{Stage, WaitsFor};
 
 /// Mechanism and how sure it is, for a group of this class that waits in this stage. `stacks` is what the stacks of its
-/// oldest waiters said, by tick, in the order of [`WAITS_FOR`].
+/// oldest waiters said since `since_ns`, by tick, in the order of [`WAITS_FOR`].
 pub fn of(
     device: &Device,
     class: Class,
     stage: Stage,
     stacks: [u64; 3],
+    since_ns: u64,
 ) -> (Mechanism, Confidence) {
     match stage {
         Stage::Queued => match device.scheduler() {
@@ -26,15 +27,17 @@ pub fn of(
             Some(WaitsFor::Wbt) => (Mechanism::Wbt, Confidence::Sure),
             Some(WaitsFor::Iocost) => (Mechanism::Iocost, Confidence::Sure),
             Some(WaitsFor::Tags) => (Mechanism::Tags, Confidence::Sure),
-            None => (by_facts(device, class), Confidence::Likely),
+            None => (by_facts(device, class, since_ns), Confidence::Likely),
         },
         Stage::Device => (Mechanism::Device, Confidence::Sure),
     }
 }
 
-/// What is configured says what is likely when no stack was read.
-fn by_facts(device: &Device, class: Class) -> Mechanism {
-    if class == Class::AsyncWrite && wbt_active(device) {
+/// What else was seen, or is configured, says what is likely when no stack was read.
+fn by_facts(device: &Device, class: Class, since_ns: u64) -> Mechanism {
+    if device.lacked_tags_since(since_ns) {
+        Mechanism::Tags
+    } else if class == Class::AsyncWrite && wbt_active(device) {
         Mechanism::Wbt
     } else if device.fact.as_ref().is_some_and(|f| f.iocost == Some(true)) {
         Mechanism::Iocost

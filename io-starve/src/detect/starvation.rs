@@ -324,7 +324,8 @@ impl<'a> Disk<'a> {
     fn judgement(&self, g: &Group<'_>, met: Met) -> Judgement {
         let model = self.cx.model;
         let now = model.now_ns();
-        let (mechanism, confidence) = mechanism::of(self.device, g.class, met.stage, met.stacks);
+        let (mechanism, confidence) =
+            mechanism::of(self.device, g.class, met.stage, met.stacks, met.begin_ns);
         let oldest = oldest_waiter(model, g);
         let oldest_ns = g
             .flow
