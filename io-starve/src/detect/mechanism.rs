@@ -62,3 +62,87 @@ fn most(stacks: [u64; 3]) -> Option<WaitsFor> {
         .find(|(_, n)| *n == most)
         .map(|(why, _)| why)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::observation::{DevId, DeviceFact};
+
+    fn disk(scheduler: Option<&str>, wbt: &str, iocost: Option<bool>) -> Device {
+        Device {
+            fact: Some(DeviceFact {
+                dev: DevId::new(8, 0),
+                name: "sda".to_owned(),
+                scheduler: scheduler.map(str::to_owned),
+                tunables: vec![("wbt_lat_usec".to_owned(), wbt.to_owned())],
+                below: Vec::new(),
+                rotational: None,
+                iocost,
+                backing_file: None,
+            }),
+            ..Device::default()
+        }
+    }
+
+    #[test]
+    fn in_admission_stacks_are_sure_and_facts_are_likely() {
+        use Confidence::{Likely, Sure};
+        use Mechanism::{Iocost, Tags, Wbt};
+        let aw = Class::AsyncWrite;
+        let none = [0; 3];
+        for (scheduler, wbt, iocost, class, stacks, expected) in [
+            ("mq-deadline", "75000", None, aw, [1, 0, 3], (Tags, Sure)),
+            ("mq-deadline", "75000", None, aw, [2, 1, 1], (Wbt, Sure)),
+            ("mq-deadline", "0", None, aw, [0, 2, 0], (Iocost, Sure)),
+            ("mq-deadline", "75000", Some(true), aw, none, (Wbt, Likely)),
+            (
+                "mq-deadline",
+                "75000",
+                Some(true),
+                Class::SyncRead,
+                none,
+                (Iocost, Likely),
+            ),
+            (
+                "mq-deadline",
+                "75000",
+                Some(false),
+                Class::SyncWrite,
+                none,
+                (Tags, Likely),
+            ),
+            ("mq-deadline", "0", None, aw, none, (Tags, Likely)),
+            // BFQ switches wbt off; 5.10 shows the old value all the same.
+            ("bfq", "75000", None, aw, none, (Tags, Likely)),
+        ] {
+            let device = disk(Some(scheduler), wbt, iocost);
+            let found = of(&device, class, Stage::Admission, stacks, 0);
+            assert_eq!(
+                found, expected,
+                "{scheduler} {wbt} {iocost:?} {class:?} {stacks:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn queued_without_a_scheduler_is_not_the_schedulers_doing() {
+        let queued = |scheduler| {
+            of(
+                &disk(scheduler, "0", None),
+                Class::SyncRead,
+                Stage::Queued,
+                [0; 3],
+                0,
+            )
+        };
+        assert_eq!(
+            queued(Some("bfq")),
+            (Mechanism::Scheduler, Confidence::Sure)
+        );
+        assert_eq!(
+            queued(Some("none")),
+            (Mechanism::Device, Confidence::Likely)
+        );
+        assert_eq!(queued(None), (Mechanism::Scheduler, Confidence::Likely));
+    }
+}

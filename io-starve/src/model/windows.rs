@@ -215,7 +215,7 @@ impl Marks {
     }
 }
 
-/// A histogram over about the last [`KEEP_NS`]: at most 6 slots of at most `hist::BUCKETS` buckets.
+/// A histogram over the last 8 to 10 s: at most 6 slots of at most `hist::BUCKETS` buckets.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HistWindow {
     slots: VecDeque<HistSlot>,
