@@ -8,6 +8,8 @@ use io_starve::pipeline::Pipeline;
 use io_starve_common::class::Class;
 
 const MS: u64 = 1_000_000;
+/// Longest queued time, in the lower half of its bucket.
+const QUEUED_MAX: u64 = 2_700_000;
 const SDA: DevId = DevId::new(8, 0);
 
 /// A disk that is fed by hand, a tick every 250 ms.
@@ -82,7 +84,7 @@ impl Disk {
                     StageDelta {
                         count: *n,
                         sum_ns: n * 2 * MS,
-                        max_ns: 3 * MS,
+                        max_ns: QUEUED_MAX,
                     },
                     StageDelta {
                         count: *n,
@@ -96,7 +98,7 @@ impl Disk {
                 dev: SDA,
                 class: *class,
                 stage: Stage::Queued,
-                buckets: vec![(io_starve_common::hist::bucket(3 * MS) as u8, *n)],
+                buckets: vec![(io_starve_common::hist::bucket(QUEUED_MAX) as u8, *n)],
             });
         }
         o.devices.push(self.sample);
@@ -265,7 +267,7 @@ fn figures_of_a_snapshot() {
     assert_eq!(queued.count, 75 * 36, "9 s of the histogram's slots");
     assert_eq!(
         (queued.p50_ns, queued.max_ns),
-        (Some(3 * MS), Some(3 * MS)),
+        (Some(QUEUED_MAX), Some(QUEUED_MAX)),
         "no percentile above the longest"
     );
     assert_eq!(
@@ -297,7 +299,7 @@ fn figures_of_a_snapshot() {
     );
     assert_eq!(
         (accounts[1].in_flight, accounts[1].queued_max_ns),
-        (2, Some(3 * MS))
+        (2, Some(QUEUED_MAX))
     );
 }
 
