@@ -136,19 +136,19 @@ fn two_equal_culprits_do_not_take_turns_in_the_log() {
     let mut changes = Vec::new();
     for i in 0..32u64 {
         // One is ahead at even ticks, the other at odd ones.
-        let (a, b) = if i % 2 == 0 { (50, 30) } else { (29, 52) };
+        let (a, b) = if i % 2 == 0 { (45, 35) } else { (35, 45) };
         changes.extend(d.tick(&[(1, READ, a), (2, READ, b)], &[(28, ASYNC, 100_100)]));
     }
     assert!(matches!(changes[..], [Change::Open(_)]), "{changes:#?}");
     // The other leads clearly in the end: told once.
     for _ in 0..8 {
-        changes.extend(d.tick(&[(1, READ, 200)], &[(28, ASYNC, 100_100)]));
+        changes.extend(d.tick(&[(2, READ, 200)], &[(28, ASYNC, 100_100)]));
     }
     let [Change::Open(first), Change::Update(second)] = &changes[..] else {
         panic!("{changes:#?}");
     };
-    assert_eq!(first.culprits[0].owner, Owner::Cgroup(2));
-    assert_eq!(second.culprits[0].owner, Owner::Cgroup(1));
+    assert_eq!(first.culprits[0].owner, Owner::Cgroup(1));
+    assert_eq!(second.culprits[0].owner, Owner::Cgroup(2));
     assert_eq!(second.severity, Severity::Warning);
 }
 
@@ -306,6 +306,26 @@ fn figures_of_a_snapshot() {
 /// Since when the figures' write waits.
 fn d_since() -> u64 {
     114_000
+}
+
+#[test]
+fn a_histogram_without_sums_has_percentiles_and_no_longest() {
+    let mut d = Disk::new();
+    d.tick(&[(1, READ, 1)], &[]);
+    d.now_ms += 250;
+    d.pipeline.feed(&Observation {
+        mono_ns: d.now_ms * MS,
+        hists: vec![HistDelta {
+            dev: SDA,
+            class: READ,
+            stage: Stage::Admission,
+            buckets: vec![(40, 5)],
+        }],
+        ..Observation::default()
+    });
+    let admission = d.pipeline.snapshot().devices[0].classes[0].stages[0];
+    assert_eq!((admission.count, admission.max_ns), (5, None));
+    assert!(admission.p50_ns.is_some_and(|ns| ns > 0));
 }
 
 #[test]

@@ -51,28 +51,20 @@ pub struct Tally {
 }
 
 impl Tally {
-    /// Adds what was issued up to the present tick: since the previous tick when that was counted too, else since `begin_ns` as far
-    /// as cells reach back.
+    /// Adds what was issued up to the present tick: since that was last counted, else since `begin_ns` as far as cells reach back.
     pub fn count(&mut self, model: &Model, device: &Device, others: Others, begin_ns: u64) {
-        let now = model.now_ns();
-        let goes_on = self.until_ns != 0 && self.until_ns >= model.previous_ns();
         if self.until_ns == 0 {
             self.from_ns = begin_ns;
         }
         let from_ns = begin_ns.max(self.until_ns);
         for ((owner, class), flow) in &device.owners {
-            if !others.contain(*owner, *class) {
-                continue;
+            if others.contain(*owner, *class) {
+                // A short tick shares its cell with earlier ones, a long one begins before the wait.
+                let issues = flow.ring.since(from_ns).issues.max(flow.tick_issues);
+                self.add((*owner, *class), issues);
             }
-            let issues = if goes_on {
-                flow.tick_issues
-            } else {
-                // A tick longer than the wait has no cell within it.
-                flow.ring.since(from_ns).issues.max(flow.tick_issues)
-            };
-            self.add((*owner, *class), issues);
         }
-        self.until_ns = now;
+        self.until_ns = model.now_ns();
     }
 
     fn add(&mut self, group: (Owner, Class), issues: u64) {

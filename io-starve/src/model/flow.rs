@@ -390,7 +390,6 @@ mod tests {
                 clock: CellClock {
                     from_ns: 750 * MS,
                     to_ns: 750 * MS,
-                    previous_ns: 750 * MS,
                 },
             }
         }

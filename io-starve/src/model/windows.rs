@@ -28,8 +28,6 @@ pub struct CellClock {
     pub from_ns: u64,
     /// The present tick, ns monotonic.
     pub to_ns: u64,
-    /// The tick before it, ns monotonic.
-    pub previous_ns: u64,
 }
 
 impl CellClock {
@@ -38,7 +36,6 @@ impl CellClock {
         if now.saturating_sub(self.from_ns) > CELL_NS {
             self.from_ns = self.to_ns;
         }
-        self.previous_ns = self.to_ns;
         self.to_ns = now;
     }
 }
@@ -316,7 +313,6 @@ mod tests {
         let mut clock = CellClock {
             from_ns: 1_000 * MS,
             to_ns: 1_000 * MS,
-            previous_ns: 1_000 * MS,
         };
         let mut marks = Marks::default();
         marks.note(clock, 0);
