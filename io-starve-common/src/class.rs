@@ -3,7 +3,10 @@
 /// What kind of request it is. Sync is the kernel's meaning: a read, or a write that carries
 /// `REQ_SYNC`, `REQ_FUA` or `REQ_PREFLUSH` (`op_is_sync`, include/linux/blk_types.h).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[cfg_attr(feature = "user", derive(serde::Serialize, serde::Deserialize, schemars::JsonSchema))]
+#[cfg_attr(
+    feature = "user",
+    derive(serde::Serialize, serde::Deserialize, schemars::JsonSchema)
+)]
 #[cfg_attr(feature = "user", serde(rename_all = "kebab-case"))]
 #[repr(u8)]
 pub enum Class {

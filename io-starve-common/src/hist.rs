@@ -46,7 +46,11 @@ pub const fn coarse_bucket(ns: u64) -> u32 {
         return 0;
     }
     let b = log2(v) / 2 + 1;
-    if b as usize >= COARSE { COARSE as u32 - 1 } else { b }
+    if b as usize >= COARSE {
+        COARSE as u32 - 1
+    } else {
+        b
+    }
 }
 
 /// Position of the highest set bit; 0 for 0. Written as a ladder because the BPF target has no

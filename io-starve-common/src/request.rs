@@ -126,7 +126,11 @@ pub fn step(life: &mut Life, event: Event) -> Effects {
             life.flags = F_SEEDED;
             life.insert_ns = start_ns;
         }
-        Event::Issue { now, start_ns, bytes } => {
+        Event::Issue {
+            now,
+            start_ns,
+            bytes,
+        } => {
             if life.state == QUEUED && (life.start_ns == start_ns || life.requeues > 0) {
                 fx.left_queue = true;
                 life.state = ISSUED;

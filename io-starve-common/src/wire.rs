@@ -199,7 +199,10 @@ pub struct HctxRow {
 
 /// Things that were not seen, counted where it happens; index into the loss array.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[cfg_attr(feature = "user", derive(serde::Serialize, serde::Deserialize, schemars::JsonSchema))]
+#[cfg_attr(
+    feature = "user",
+    derive(serde::Serialize, serde::Deserialize, schemars::JsonSchema)
+)]
 #[cfg_attr(feature = "user", serde(rename_all = "kebab-case"))]
 #[repr(u32)]
 pub enum LossKind {
@@ -289,7 +292,8 @@ pub const fn group_low(dev_row: u32, class: u8, shard: u32) -> u64 {
 /// keeps two live groups from meeting except by a chance of 2^-64 times the square of their number.
 #[inline(always)]
 pub const fn group_key(owner: u64, low: u64) -> u64 {
-    let mixed = owner.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(31) ^ low.wrapping_mul(0xc2b2_ae3d_27d4_eb4f);
+    let mixed = owner.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(31)
+        ^ low.wrapping_mul(0xc2b2_ae3d_27d4_eb4f);
     mixed | 1
 }
 

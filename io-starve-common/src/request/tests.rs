@@ -5,13 +5,24 @@ use std::vec::Vec;
 const START: u64 = 100;
 
 fn insert(now: u64) -> Event {
-    Event::Insert { now, start_ns: START }
+    Event::Insert {
+        now,
+        start_ns: START,
+    }
 }
 fn issue(now: u64) -> Event {
-    Event::Issue { now, start_ns: START, bytes: 4096 }
+    Event::Issue {
+        now,
+        start_ns: START,
+        bytes: 4096,
+    }
 }
 fn complete(now: u64) -> Event {
-    Event::Complete { now, done: 4096, left: 4096 }
+    Event::Complete {
+        now,
+        done: 4096,
+        left: 4096,
+    }
 }
 fn run(life: &mut Life, events: &[Event]) -> Effects {
     events.iter().map(|e| step(life, *e)).last().unwrap()
@@ -35,7 +46,17 @@ fn never_inserted_is_not_queued_for_zero() {
 #[test]
 fn a_requeue_keeps_the_first_insert_and_the_last_issue() {
     let mut l = Life::default();
-    let fx = run(&mut l, &[insert(110), issue(150), Event::Requeue, insert(160), issue(400), complete(500)]);
+    let fx = run(
+        &mut l,
+        &[
+            insert(110),
+            issue(150),
+            Event::Requeue,
+            insert(160),
+            issue(400),
+            complete(500),
+        ],
+    );
     assert_eq!((fx.queued_ns, fx.device_ns), (Some(290), Some(100)));
     assert_eq!(l.requeues, 1);
 }
@@ -44,9 +65,23 @@ fn a_requeue_keeps_the_first_insert_and_the_last_issue() {
 fn parts_finish_once() {
     let mut l = Life::default();
     run(&mut l, &[insert(110), issue(150)]);
-    let part = step(&mut l, Event::Complete { now: 200, done: 1024, left: 4096 });
+    let part = step(
+        &mut l,
+        Event::Complete {
+            now: 200,
+            done: 1024,
+            left: 4096,
+        },
+    );
     assert!(part.partial && !part.finished && part.device_ns.is_none());
-    let end = step(&mut l, Event::Complete { now: 300, done: 3072, left: 3072 });
+    let end = step(
+        &mut l,
+        Event::Complete {
+            now: 300,
+            done: 3072,
+            left: 3072,
+        },
+    );
     assert!(end.finished);
     assert_eq!(end.device_ns, Some(150));
 }
@@ -63,9 +98,25 @@ fn a_merge_ends_the_life_without_a_completion() {
 fn a_missed_completion_begins_a_new_life_and_is_counted() {
     let mut l = Life::default();
     run(&mut l, &[insert(110), issue(150)]);
-    let fx = step(&mut l, Event::Insert { now: 900, start_ns: 880 });
+    let fx = step(
+        &mut l,
+        Event::Insert {
+            now: 900,
+            start_ns: 880,
+        },
+    );
     assert!(fx.first_sight && fx.lost && fx.left_device);
-    let fx = run(&mut l, &[Event::Issue { now: 950, start_ns: 880, bytes: 512 }, complete(960)]);
+    let fx = run(
+        &mut l,
+        &[
+            Event::Issue {
+                now: 950,
+                start_ns: 880,
+                bytes: 512,
+            },
+            complete(960),
+        ],
+    );
     assert_eq!((fx.queued_ns, fx.device_ns), (Some(50), Some(10)));
 }
 
@@ -73,7 +124,14 @@ fn a_missed_completion_begins_a_new_life_and_is_counted() {
 fn an_issue_on_an_issued_slot_is_a_new_life() {
     let mut l = Life::default();
     run(&mut l, &[issue(150)]);
-    let fx = step(&mut l, Event::Issue { now: 700, start_ns: 690, bytes: 1 });
+    let fx = step(
+        &mut l,
+        Event::Issue {
+            now: 700,
+            start_ns: 690,
+            bytes: 1,
+        },
+    );
     assert!(fx.first_sight && fx.lost);
 }
 
@@ -106,7 +164,10 @@ impl Slow {
             .iter()
             .rev()
             .find(|e| !matches!(e, Event::Complete { .. }));
-        matches!(last, Some(Event::Insert { .. } | Event::Requeue | Event::Seed { .. }))
+        matches!(
+            last,
+            Some(Event::Insert { .. } | Event::Requeue | Event::Seed { .. })
+        )
     }
 }
 
