@@ -4,6 +4,8 @@
 B=/usr/bin/busybox
 $B --install -s /busybox
 export PATH=/usr/sbin:/usr/bin:/busybox HOME=/ LC_ALL=C
+# There is no udev: device-mapper makes its nodes itself.
+export DM_DISABLE_UDEV=1
 
 mount -t proc proc /proc
 mount -t sysfs sys /sys

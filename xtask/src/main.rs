@@ -3,6 +3,7 @@
 mod apt;
 mod cmd;
 mod setup;
+mod tally;
 mod vm;
 
 use clap::{Parser, Subcommand};
@@ -27,6 +28,9 @@ enum Task {
         /// The look-alikes too
         #[arg(long)]
         lookalikes: bool,
+        /// Without io-starve: shows what the rules say of the kernel's trace, to tune scenarios
+        #[arg(long)]
+        trace_only: bool,
         /// Scenarios by name; those that CI runs when none is named
         #[arg(value_name = "SCENARIO")]
         scenarios: Vec<String>,
@@ -39,12 +43,15 @@ fn main() -> anyhow::Result<()> {
             kernels,
             all,
             lookalikes,
+            trace_only,
             scenarios,
         } => vm::run(&vm::plan::Wanted {
             kernels,
             all,
             look_alikes: lookalikes,
+            trace_only,
             scenarios,
-        }),
+        })
+        .map(|t| println!("{t:?}")),
     }
 }

@@ -37,6 +37,8 @@ pub struct Wanted {
     pub all: bool,
     /// Look-alikes too, on every kernel asked for.
     pub look_alikes: bool,
+    /// Without io-starve: shows what the rules say of the kernel's trace.
+    pub trace_only: bool,
     /// Scenario names; what CI runs when empty.
     pub scenarios: Vec<String>,
 }
