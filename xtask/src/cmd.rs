@@ -57,6 +57,14 @@ pub fn output(cmd: &mut Command) -> Result<String> {
     Ok(String::from_utf8_lossy(&out.stdout).into_owned())
 }
 
+/// Builds io-starve as it is shipped and returns the program.
+pub fn build_observer() -> Result<PathBuf> {
+    run(Command::new("cargo")
+        .args(["build", "--release", "--package", "io-starve"])
+        .current_dir(root()))?;
+    Ok(target().join("release/io-starve"))
+}
+
 /// Program and arguments as one would type them.
 fn show(cmd: &Command) -> String {
     let words: Vec<_> = [cmd.get_program()]

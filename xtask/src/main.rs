@@ -2,10 +2,16 @@
 
 mod apt;
 mod cmd;
+mod ebpf;
+mod run;
 mod setup;
 mod tally;
+mod test;
 mod vm;
 
+use std::process::ExitCode;
+
+use anyhow::Result;
 use clap::{Parser, Subcommand};
 
 #[derive(Parser)]
@@ -17,6 +23,14 @@ struct Args {
 
 #[derive(Subcommand)]
 enum Task {
+    /// Installs what all other commands need (Debian, as root), or says what is missing
+    Setup,
+    /// Builds the BPF object with the pinned compiler and linker
+    Ebpf {
+        /// Compare with the committed object instead of replacing it
+        #[arg(long)]
+        check: bool,
+    },
     /// Boots Debian kernels and runs scenarios in them
     Vm {
         /// Kernel of the matrix, may be given several times
@@ -35,23 +49,48 @@ enum Task {
         #[arg(value_name = "SCENARIO")]
         scenarios: Vec<String>,
     },
+    /// Runs the rings of tests: pure, ebpf, live, vm
+    Test {
+        /// What takes longer than CI's time too
+        #[arg(long)]
+        all: bool,
+    },
+    /// Builds io-starve and starts it: live where it may, else the demo
+    Run,
 }
 
-fn main() -> anyhow::Result<()> {
+fn main() -> Result<ExitCode> {
+    let verdict = |good: bool| {
+        if good {
+            ExitCode::SUCCESS
+        } else {
+            ExitCode::FAILURE
+        }
+    };
     match Args::parse().command {
+        Task::Setup => setup::all().map(|()| ExitCode::SUCCESS),
+        Task::Ebpf { check } => ebpf::build(check).map(|()| ExitCode::SUCCESS),
         Task::Vm {
             kernels,
             all,
             lookalikes,
             trace_only,
             scenarios,
-        } => vm::run(&vm::plan::Wanted {
-            kernels,
-            all,
-            look_alikes: lookalikes,
-            trace_only,
-            scenarios,
-        })
-        .map(|t| println!("{t:?}")),
+        } => {
+            let tally = vm::run(&vm::plan::Wanted {
+                kernels,
+                all,
+                look_alikes: lookalikes,
+                trace_only,
+                scenarios,
+            })?;
+            println!(
+                "{} passed, {} failed, {} skipped",
+                tally.passed, tally.failed, tally.skipped
+            );
+            Ok(verdict(tally.failed == 0))
+        }
+        Task::Test { all } => test::test(all).map(verdict),
+        Task::Run => run::run(),
     }
 }

@@ -68,6 +68,13 @@ impl Need {
     }
 }
 
+/// Everything that any command needs.
+pub fn all() -> Result<()> {
+    ensure(&[PURE, LIVE, VM, BENCH].concat())?;
+    println!("setup: everything is there");
+    Ok(())
+}
+
 /// Makes sure that everything is there: installs it on Debian as root, else says what is missing and how
 /// to get it.
 pub fn ensure(needs: &[Need]) -> Result<()> {

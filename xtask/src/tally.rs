@@ -20,4 +20,11 @@ impl Tally {
             self.failed += 1;
         }
     }
+
+    /// Adds other counts.
+    pub fn add(&mut self, other: Tally) {
+        self.passed += other.passed;
+        self.failed += other.failed;
+        self.skipped += other.skipped;
+    }
 }

@@ -43,8 +43,6 @@ pub struct Boot<'a> {
 pub struct Booted {
     /// Faults seen on the console, the line with each.
     pub faults: Vec<String>,
-    /// The guest wrote its results and said so.
-    pub done: bool,
     /// Results, unpacked; `None` when the guest wrote none.
     pub results: Option<PathBuf>,
     /// How long it took.
@@ -108,7 +106,6 @@ pub fn boot(b: &Boot) -> Result<Booted> {
     }
     Ok(Booted {
         faults,
-        done,
         results: unpacked,
         took: start.elapsed(),
     })

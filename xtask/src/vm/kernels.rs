@@ -81,8 +81,6 @@ pub fn by_name(name: &str) -> Result<Kernel> {
 /// A kernel on this machine, ready to boot.
 #[derive(Debug, Clone)]
 pub struct Unpacked {
-    /// Name in the matrix.
-    pub name: &'static str,
     /// As `uname -r` says.
     pub release: String,
     /// The image.
@@ -131,7 +129,6 @@ pub fn fetch(kernel: Kernel) -> Result<Unpacked> {
         )
     })?;
     Ok(Unpacked {
-        name: kernel.name,
         release,
         image,
         modules,

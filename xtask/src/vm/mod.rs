@@ -11,17 +11,12 @@ pub mod rule;
 pub mod scenario;
 pub mod trace;
 
-use std::{
-    fs,
-    path::{Path, PathBuf},
-    process::Command,
-    time::Duration,
-};
+use std::{fs, path::Path, time::Duration};
 
 use anyhow::{Result, bail};
 
 use crate::{
-    cmd::{root, run as run_command, target},
+    cmd::{build_observer, target},
     setup,
     tally::Tally,
 };
@@ -57,15 +52,6 @@ pub fn run(wanted: &Wanted) -> Result<Tally> {
         }
     }
     Ok(tally)
-}
-
-fn build_observer() -> Result<PathBuf> {
-    run_command(
-        Command::new("cargo")
-            .args(["build", "--release", "--package", "io-starve"])
-            .current_dir(root()),
-    )?;
-    Ok(target().join("release/io-starve"))
 }
 
 fn one_boot(p: &Plan, dir: &Path, observer: Option<&Path>, tally: &mut Tally) -> Result<()> {

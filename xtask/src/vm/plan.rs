@@ -17,7 +17,7 @@ const LOOK_ALIKE_KERNEL: &str = "6.12";
 /// The kernel that shows the hooks with ext4 built in, and the scenario that CI runs there.
 const BUILTIN_KERNEL: (&str, &str) = ("6.12-cloud", "async-write-mq-deadline");
 /// Scenarios at once: each has an observer and a load, and the guest has two emulated CPUs.
-const AT_ONCE: usize = 4;
+const AT_ONCE: usize = 3;
 
 /// One boot.
 #[derive(Debug)]
