@@ -156,6 +156,23 @@ impl Toolchain {
         Ok(flags)
     }
 
+    /// The object without what only debuggers read: the linker has made BTF of it, and it is three quarters of the file.
+    fn without_dwarf(&self, built: &Path) -> Result<Vec<u8>> {
+        let host = output(self.command("rustc").args(["--print", "host-tuple"]))?;
+        let objcopy = self
+            .sysroot
+            .join("lib/rustlib")
+            .join(host.trim())
+            .join("bin/rust-objcopy");
+        let stripped = built.with_extension("bpf.o");
+        run(Command::new(&objcopy)
+            .arg("--strip-debug")
+            .arg(built)
+            .arg(&stripped))?;
+        fs::read(&stripped)
+            .with_context(|| format!("{} left no {}", objcopy.display(), stripped.display()))
+    }
+
     /// Makes sure that the sources of core are where cargo looks for them.
     fn ensure_source(&self) -> Result<()> {
         let place = self.sysroot.join("lib/rustlib/src/rust/library");

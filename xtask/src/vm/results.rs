@@ -170,17 +170,19 @@ fn parse_lost(text: &str) -> u64 {
         .sum()
 }
 
-/// Lines of `TIME BdiWriteback: N kB BdiReclaimable: N kB …`.
+/// Lines of `TIME BdiWriteback: KB BdiReclaimable: KB … file_dirty BYTES file_writeback BYTES`: the disk's figures, and those of the
+/// scenario's cgroup. Whichever is larger counts: before 6.10 the disk's leave out all cgroups but the root.
 fn parse_backlog(text: &str) -> Vec<(u64, u64)> {
     text.lines()
         .filter_map(|line| {
             let words: Vec<&str> = line.split(' ').collect();
-            let kb = |name| {
+            let value = |name| {
                 let at = words.iter().position(|w| *w == name)?;
                 words.get(at + 1)?.parse::<u64>().ok()
             };
-            let sum = kb("BdiWriteback:")? + kb("BdiReclaimable:")?;
-            Some((seconds(words.first()?)?, sum * 1024))
+            let disk = (value("BdiWriteback:")? + value("BdiReclaimable:")?) * 1024;
+            let cgroup = value("file_dirty")? + value("file_writeback")?;
+            Some((seconds(words.first()?)?, disk.max(cgroup)))
         })
         .collect()
 }
