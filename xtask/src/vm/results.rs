@@ -198,9 +198,12 @@ mod tests {
             parse_lost("overrun: 3\ncommit overrun: 0\ndropped events: 2\n"),
             5
         );
-        let line =
-            "30.35 BdiWriteback: 8 kB BdiReclaimable: 4 kB BdiDirtyThresh: 447584 kB\ntorn 30\n";
-        assert_eq!(parse_backlog(line), [(30_350_000_000, 12 << 10)]);
+        let lines = "30.35 BdiWriteback: 8 BdiReclaimable: 4 b_io: 0 file_dirty 0 file_writeback 512\n\
+                     30.85 BdiWriteback: 0 BdiReclaimable: 0 file_dirty 4096 file_writeback 4096\ntorn 30\n";
+        assert_eq!(
+            parse_backlog(lines),
+            [(30_350_000_000, 12 << 10), (30_850_000_000, 8 << 10)]
+        );
     }
 
     #[test]
