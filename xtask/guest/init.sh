@@ -19,6 +19,9 @@ mount -t cgroup2 cgroup /sys/fs/cgroup
 echo "+io +memory" >/sys/fs/cgroup/cgroup.subtree_control
 [ -d /sys/fs/bpf ] && mount -t bpf bpf /sys/fs/bpf
 
+# A guest whose xtask was killed ends by itself.
+(sleep "$(cat /vm/limit)" && poweroff -f) &
+
 while read -r module; do
 	insmod "/modules/$module" || echo "vm: error: insmod $module failed"
 done </modules/order
@@ -35,10 +38,12 @@ while read -r sysctls batch; do
 		[ "$s" = - ] || sysctl -q -w "$s" || echo "vm: error: sysctl $s failed"
 	done
 	echo "vm: batch $batch"
+	pids=
 	for name in $batch; do
 		/vm/scenario.sh "$name" >"/tmp/$name.log" 2>&1 &
+		pids="$pids $!"
 	done
-	wait
+	wait $pids
 	for name in $batch; do
 		mv "/tmp/$name.log" "/out/$name/guest.log"
 	done

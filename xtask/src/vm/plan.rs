@@ -211,6 +211,7 @@ impl Plan<'_> {
             }
         }
         files.insert("vm/batches".to_string(), lines);
+        files.insert("vm/limit".to_string(), format!("{}\n", self.limit_s()));
         files
     }
 }
