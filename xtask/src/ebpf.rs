@@ -54,8 +54,7 @@ pub fn build(check: bool) -> Result<()> {
     .env_remove("RUSTC_WORKSPACE_WRAPPER");
     run(&mut cmd)?;
     let built = dir.join(TRIPLE).join("release/io-starve-ebpf");
-    let bytes =
-        fs::read(&built).with_context(|| format!("the build left no {}", built.display()))?;
+    let bytes = toolchain.without_dwarf(&built)?;
     let committed = root().join("io-starve/bpf/io-starve.bpf.o");
     if check {
         let old = fs::read(&committed).with_context(|| {
