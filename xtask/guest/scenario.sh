@@ -57,13 +57,6 @@ echo "$WATCH $DEV" >"$OUT/watched"
 for f in scheduler nr_requests wbt_lat_usec; do
 	echo "$f $(cat "/sys/block/$WATCH/queue/$f" 2>/dev/null)" >>"$OUT/queue"
 done
-idle() { # nothing in flight, and nothing ended for a second
-	a=$(cat "/sys/block/$WATCH/stat")
-	usleep 1000000
-	[ "$a" = "$(cat "/sys/block/$WATCH/stat")" ] && [ "$(echo "$a" | awk '{print $9}')" = 0 ]
-}
-until_true 60 idle || fail "the device was not idle before the load"
-
 mkdir -p "$T"
 echo 0 >"$T/tracing_on"
 echo mono >"$T/trace_clock"
@@ -73,6 +66,15 @@ for e in block_rq_insert block_rq_issue block_rq_requeue block_rq_merge block_rq
 	echo "dev == $((${DEV%:*} << 20 | ${DEV#*:}))" >"$T/events/block/$e/filter" || fail "no filter on $e"
 	echo 1 >"$T/events/block/$e/enable"
 done
+idle() { # nothing in flight, and nothing ended for a second
+	a=$(cat "/sys/block/$WATCH/stat")
+	usleep 1000000
+	[ "$a" = "$(cat "/sys/block/$WATCH/stat")" ] && [ "$(echo "$a" | awk '{print $9}')" = 0 ]
+}
+# What setup left in memory is written before the trace begins, not into it.
+sync -f "$DIR"
+until_true 60 idle || fail "the device was not idle before the load"
+
 echo 1 >"$T/tracing_on"
 mark trace
 
