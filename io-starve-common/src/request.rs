@@ -99,6 +99,8 @@ pub struct Effects {
     pub merged: bool,
     /// No life was known for this event.
     pub unmatched: bool,
+    /// The clock ran backwards: a stage ended before it began, and its time is not known.
+    pub backwards: bool,
     /// First insert to last issue, when finished and inserted.
     pub queued_ns: Option<u64>,
     /// Last issue to completion, when finished and issued.
@@ -167,18 +169,19 @@ pub fn step(life: &mut Life, event: Event) -> Effects {
                 fx.partial = true;
             } else {
                 fx.finished = true;
-                if life.state == ISSUED {
+                let left_queue_at = if life.state == ISSUED {
                     fx.left_device = true;
-                    fx.device_ns = Some(now.saturating_sub(life.issue_ns));
-                    if life.insert_ns != 0 {
-                        fx.queued_ns = Some(life.issue_ns.saturating_sub(life.insert_ns));
-                    }
+                    fx.device_ns = now.checked_sub(life.issue_ns);
+                    fx.backwards = fx.device_ns.is_none();
+                    life.issue_ns
                 } else {
                     // Ended by the block layer without the driver: all of its time was queued.
                     fx.left_queue = true;
-                    if life.insert_ns != 0 {
-                        fx.queued_ns = Some(now.saturating_sub(life.insert_ns));
-                    }
+                    now
+                };
+                if life.insert_ns != 0 {
+                    fx.queued_ns = left_queue_at.checked_sub(life.insert_ns);
+                    fx.backwards |= fx.queued_ns.is_none();
                 }
                 life.state = FREE;
             }

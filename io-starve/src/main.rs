@@ -1,1 +1,7 @@
-fn main() {}
+//! The program: see [`io_starve::commands`].
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    io_starve::commands::main()
+}

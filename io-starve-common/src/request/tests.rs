@@ -148,6 +148,14 @@ fn a_seed_waits_since_the_requests_own_start_and_yields_to_the_living() {
     assert!(!fx.first_sight, "a known request is not seeded again");
 }
 
+#[test]
+fn a_clock_that_runs_backwards_gives_no_time_and_says_so() {
+    let mut l = Life::default();
+    let fx = run(&mut l, &[insert(110), issue(100), complete(90)]);
+    assert!(fx.backwards && fx.finished);
+    assert_eq!((fx.queued_ns, fx.device_ns), (None, None));
+}
+
 /// A slow and obvious model: the list of all events of the present life.
 #[derive(Default)]
 struct Slow {

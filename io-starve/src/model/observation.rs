@@ -114,7 +114,7 @@ pub struct Observation {
     /// Histograms that moved, as differences.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub hists: Vec<HistDelta>,
-    /// Disks with something in flight or that moved.
+    /// Disks that moved.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub devices: Vec<DeviceSample>,
     /// Groups that have something in flight at this moment.
@@ -204,6 +204,24 @@ pub struct DeviceSample {
     pub last_issue_ns: Option<u64>,
     /// Last completion, `None` before the first. ns, monotonic.
     pub last_complete_ns: Option<u64>,
+    /// How often tasks slept for want of a tag since attach; only kernels from 7.2 tell.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub tag_waits: u64,
+}
+
+impl DeviceSample {
+    /// A disk that has done nothing yet.
+    pub const fn new(dev: DevId, tag_waits: u64) -> DeviceSample {
+        DeviceSample {
+            dev,
+            issued: 0,
+            sync_issued: 0,
+            completed: 0,
+            last_issue_ns: None,
+            last_complete_ns: None,
+            tag_waits,
+        }
+    }
 }
 
 /// How much of a group is in flight at this moment, by stage.

@@ -3,6 +3,7 @@
 use io_starve_common::{class::Class, wire::LossKind};
 use serde::Serialize;
 
+use super::cgroups::nameless;
 use super::observation::{CgroupFact, DevId, Hook, HostFact, Owner, Stage, Task, WaitsFor};
 use crate::detect::finding::Finding;
 
@@ -39,11 +40,10 @@ impl Snapshot {
     /// How an owner is called on screen: its path, or a word for those that have none.
     pub fn owner_name(&self, owner: Owner) -> String {
         match owner {
-            Owner::Unknown => "unknown owner".to_owned(),
-            Owner::Other => "several owners".to_owned(),
-            Owner::Cgroup(id) => match self.owners.binary_search_by_key(&owner, |o| o.owner) {
+            Owner::Unknown | Owner::Other => nameless(owner),
+            Owner::Cgroup(_) => match self.owners.binary_search_by_key(&owner, |o| o.owner) {
                 Ok(i) => self.owners[i].cgroup.path.clone(),
-                Err(_) => format!("cgroup {id}"),
+                Err(_) => nameless(owner),
             },
         }
     }

@@ -1,0 +1,315 @@
+//! The life of requests. Each handler exists twice: as tp_btf with plain loads, and as a raw tracepoint for kernels
+//! that refuse tp_btf. 5.10.0 to 5.10.136 pass the queue first (changed by 5.10.137): those have programs of their own.
+
+use aya_ebpf::{
+    helpers::{bpf_get_current_comm, bpf_get_current_pid_tgid, bpf_ktime_get_ns},
+    macros::{btf_tracepoint, raw_tracepoint},
+    programs::{BtfTracePointContext, RawTracePointContext},
+};
+use io_starve_common::{
+    request::{Effects, Event, F_IDLE_PRIO, step},
+    wire::{ABSENT, CTRL_ARMED, LossKind, NO_ROW, STAGE_DEVICE, STAGE_QUEUED, Slot},
+};
+
+use crate::{
+    account::{Whose, device, group, group_row, shard, stage_ended},
+    hook::hook,
+    kernel::{
+        Nature, Ptr, address, allowed, class_of, dev_of_disk, disk_of_request, is_idle, load,
+        owner_of_bio,
+    },
+    maps::{CTRL, HCTXS, SLOTS, add, conf, find, find_or_claim, lost},
+};
+
+#[inline(always)]
+pub fn now() -> u64 {
+    // SAFETY: a helper without arguments.
+    unsafe { bpf_ktime_get_ns() }
+}
+
+#[inline(always)]
+fn nature<const PLAIN: bool>(rq: Ptr) -> Nature {
+    let bio = load::<Ptr, PLAIN>(rq, conf!(off.rq_bio));
+    let ioprio = if conf!(off.rq_ioprio) != ABSENT {
+        load::<u16, PLAIN>(rq, conf!(off.rq_ioprio))
+    } else if bio.is_null() {
+        0
+    } else {
+        load::<u16, PLAIN>(bio, conf!(off.bio_ioprio))
+    };
+    Nature {
+        owner: owner_of_bio::<PLAIN>(bio),
+        class: class_of(load::<u32, PLAIN>(rq, conf!(off.rq_cmd_flags))),
+        idle_prio: is_idle(ioprio),
+    }
+}
+
+/// The slot of a request, claimed if it has none. `None`: not followed, or no room (counted).
+#[inline(always)]
+fn slot_of<const PLAIN: bool>(rq: Ptr) -> Option<*mut Slot> {
+    let (slot, new) = match find_or_claim(&SLOTS, conf!(slots_mask), address(rq)) {
+        Some((_, slot, new)) => (slot, new),
+        None => {
+            lost(LossKind::SlotsFull);
+            return None;
+        }
+    };
+    if new {
+        // A request that was never seen may belong to a hardware queue that was never seen: user space walks its tags.
+        let hctx = load::<Ptr, PLAIN>(rq, conf!(off.rq_hctx));
+        if !hctx.is_null() {
+            let _ = find_or_claim(&HCTXS, conf!(hctxs_mask), address(hctx));
+        }
+    }
+    Some(slot)
+}
+
+/// Begins a life: reads owner, class, place and submitter, and settles what the old life left.
+///
+/// # Safety
+///
+/// `slot` must point to a claimed slot on which [`step`] has just returned `fx`.
+#[inline(always)]
+pub unsafe fn first_sight<const PLAIN: bool>(slot: *mut Slot, rq: Ptr, q: Ptr, fx: &Effects) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        if fx.lost {
+            lost(LossKind::LostCompletion);
+            give_up(slot);
+        }
+        let q_addr = address(q);
+        let mut same = (*slot).queue == q_addr && (*slot).dev_row != NO_ROW;
+        if !same {
+            let dev = dev_of_disk::<PLAIN>(disk_of_request::<PLAIN>(rq, q));
+            (*slot).dev = dev;
+            (*slot).queue = q_addr;
+            (*slot).dev_row = device(dev).unwrap_or(NO_ROW);
+        }
+        let n = nature::<PLAIN>(rq);
+        same &= (*slot).owner == n.owner && (*slot).class == n.class as u8;
+        if n.idle_prio {
+            (*slot).life.flags |= F_IDLE_PRIO;
+        }
+        (*slot).sector = load::<u64, PLAIN>(rq, conf!(off.rq_sector));
+        (*slot).life.bytes = load::<u32, PLAIN>(rq, conf!(off.rq_len));
+        // The memory of a request serves the same CPU and owner again and again: then its row is known already.
+        if !same || (*slot).group == NO_ROW {
+            (*slot).owner = n.owner;
+            (*slot).class = n.class as u8;
+            (*slot).shard = shard();
+            (*slot).group = group((*slot).dev_row, n.owner, n.class as u8, (*slot).shard);
+        }
+    }
+}
+
+/// Names the thread that submits.
+///
+/// # Safety
+///
+/// `slot` must point to a claimed slot.
+#[inline(always)]
+unsafe fn submitted_by_current(slot: *mut Slot) {
+    // SAFETY: the caller's promise; the helpers take no kernel pointer.
+    unsafe {
+        (*slot).tid = bpf_get_current_pid_tgid() as u32;
+        (*slot).comm = bpf_get_current_comm().unwrap_or([0; 16]);
+    }
+}
+
+/// Counts a life whose end was missed.
+///
+/// # Safety
+///
+/// `slot` must still hold the group of that life.
+#[inline(always)]
+pub unsafe fn give_up(slot: *mut Slot) {
+    if let Some(row) = group_row(unsafe { (*slot).group }) {
+        // SAFETY: a map value.
+        unsafe { add(&raw mut (*row).expired, 1) }
+    }
+}
+
+#[inline(always)]
+fn on_insert<const PLAIN: bool>(rq: Ptr) {
+    let q = load::<Ptr, PLAIN>(rq, conf!(off.rq_q));
+    if filtered_out::<PLAIN>(rq, q) {
+        return;
+    }
+    let Some(slot) = slot_of::<PLAIN>(rq) else {
+        return;
+    };
+    let start_ns = load::<u64, PLAIN>(rq, conf!(off.rq_start));
+    let t = now();
+    // SAFETY: a claimed map value; events of one request do not overlap.
+    unsafe {
+        let life = &mut (*slot).life;
+        let fx = step(life, Event::Insert { now: t, start_ns });
+        if fx.first_sight {
+            first_sight::<PLAIN>(slot, rq, q, &fx);
+            submitted_by_current(slot);
+        }
+        if let Some(row) = group_row((*slot).group) {
+            let counter = if fx.first_sight {
+                &raw mut (*row).inserted
+            } else {
+                &raw mut (*row).reinserts
+            };
+            add(counter, 1);
+        }
+    }
+}
+
+#[inline(always)]
+fn on_issue<const PLAIN: bool>(rq: Ptr) {
+    let q = load::<Ptr, PLAIN>(rq, conf!(off.rq_q));
+    if filtered_out::<PLAIN>(rq, q) {
+        return;
+    }
+    let Some(slot) = slot_of::<PLAIN>(rq) else {
+        return;
+    };
+    let event = Event::Issue {
+        now: now(),
+        start_ns: load::<u64, PLAIN>(rq, conf!(off.rq_start)),
+        bytes: load::<u32, PLAIN>(rq, conf!(off.rq_len)),
+    };
+    // SAFETY: as above.
+    unsafe {
+        let fx = step(&mut (*slot).life, event);
+        if fx.first_sight {
+            first_sight::<PLAIN>(slot, rq, q, &fx);
+            submitted_by_current(slot);
+        }
+        if let Some(row) = group_row((*slot).group) {
+            if fx.first_sight {
+                add(&raw mut (*row).direct, 1);
+            }
+            add(&raw mut (*row).issues, 1);
+            (*row).last_issue_ns = (*slot).life.issue_ns;
+        }
+    }
+}
+
+#[inline(always)]
+fn on_requeue<const PLAIN: bool>(rq: Ptr) {
+    let Some((_, slot)) = find(&SLOTS, conf!(slots_mask), address(rq)) else {
+        if ours::<PLAIN>(rq) {
+            lost(LossKind::UnmatchedOther);
+        }
+        return;
+    };
+    // SAFETY: as above.
+    unsafe {
+        step(&mut (*slot).life, Event::Requeue);
+        if let Some(row) = group_row((*slot).group) {
+            add(&raw mut (*row).requeues, 1);
+        }
+    }
+}
+
+/// block_rq_merge hands over the request that disappears. One that was never inserted (merged on its way from the
+/// plug) has no slot and is no loss.
+#[inline(always)]
+fn on_merge<const PLAIN: bool>(rq: Ptr) {
+    let Some((_, slot)) = find(&SLOTS, conf!(slots_mask), address(rq)) else {
+        return;
+    };
+    // SAFETY: as above.
+    unsafe {
+        let fx = step(&mut (*slot).life, Event::Merge);
+        if let (true, Some(row)) = (fx.merged, group_row((*slot).group)) {
+            add(&raw mut (*row).merged, 1);
+        }
+    }
+}
+
+#[inline(always)]
+fn on_complete<const PLAIN: bool>(rq: Ptr, done: u32) {
+    let left = load::<u32, PLAIN>(rq, conf!(off.rq_len));
+    let Some((_, slot)) = find(&SLOTS, conf!(slots_mask), address(rq)) else {
+        unmatched_completion::<PLAIN>(rq, left);
+        return;
+    };
+    let t = now();
+    // SAFETY: as above.
+    unsafe {
+        let fx = step(&mut (*slot).life, Event::Complete { now: t, done, left });
+        if fx.unmatched {
+            unmatched_completion::<PLAIN>(rq, left);
+            return;
+        }
+        if fx.backwards {
+            lost(LossKind::ClockBackwards);
+        }
+        let Some(row) = group_row((*slot).group) else {
+            return;
+        };
+        if fx.partial {
+            add(&raw mut (*row).partial, 1);
+            return;
+        }
+        add(&raw mut (*row).finished, 1);
+        add(&raw mut (*row).bytes, (*slot).life.bytes as u64);
+        (*row).last_complete_ns = t;
+        let whose = Whose {
+            dev_row: (*slot).dev_row,
+            class: (*slot).class,
+            shard: (*slot).shard,
+        };
+        if let Some(ns) = fx.queued_ns {
+            stage_ended(row, whose, STAGE_QUEUED, t, ns);
+        }
+        match fx.device_ns {
+            Some(ns) => stage_ended(row, whose, STAGE_DEVICE, t, ns),
+            None if fx.backwards => {}
+            None => add(&raw mut (*row).unissued, 1),
+        }
+    }
+}
+
+/// The flush machinery completes requests that were never inserted or issued, without data; anything else that is
+/// younger than the attachment is a loss.
+#[inline(always)]
+fn unmatched_completion<const PLAIN: bool>(rq: Ptr, left: u32) {
+    if left != 0 && ours::<PLAIN>(rq) {
+        lost(LossKind::UnmatchedCompletion);
+    }
+}
+
+/// True when this request began after everything was attached, on a disk that is followed.
+#[inline(always)]
+fn ours<const PLAIN: bool>(rq: Ptr) -> bool {
+    let armed = CTRL.get(CTRL_ARMED).map_or(0, |t| *t);
+    if armed == 0 || load::<u64, PLAIN>(rq, conf!(off.rq_start)) < armed {
+        return false;
+    }
+    !filtered_out::<PLAIN>(rq, load::<Ptr, PLAIN>(rq, conf!(off.rq_q)))
+}
+
+#[inline(always)]
+fn filtered_out<const PLAIN: bool>(rq: Ptr, q: Ptr) -> bool {
+    conf!(filtered) != 0 && !allowed(dev_of_disk::<PLAIN>(disk_of_request::<PLAIN>(rq, q)))
+}
+
+// block/blk-mq.c, block/mq-deadline.c and its kin: TP_PROTO(struct request *rq); with a queue before it up to 5.10.136.
+hook!(on_insert, btf_rq_insert, raw_rq_insert, "block_rq_insert", 0;
+    btf_rq_insert_q, raw_rq_insert_q, "block_rq_insert", 1);
+hook!(on_issue, btf_rq_issue, raw_rq_issue, "block_rq_issue", 0;
+    btf_rq_issue_q, raw_rq_issue_q, "block_rq_issue", 1);
+hook!(on_requeue, btf_rq_requeue, raw_rq_requeue, "block_rq_requeue", 0;
+    btf_rq_requeue_q, raw_rq_requeue_q, "block_rq_requeue", 1);
+hook!(on_merge, btf_rq_merge, raw_rq_merge, "block_rq_merge", 0;
+    btf_rq_merge_q, raw_rq_merge_q, "block_rq_merge", 1);
+
+// block/blk-mq.c blk_update_request: TP_PROTO(struct request *rq, blk_status_t or int error, unsigned int nr_bytes).
+#[btf_tracepoint(function = "block_rq_complete")]
+pub fn btf_rq_complete(ctx: BtfTracePointContext) -> i32 {
+    on_complete::<true>(ctx.arg::<Ptr>(0), ctx.arg::<u32>(2));
+    0
+}
+
+#[raw_tracepoint(tracepoint = "block_rq_complete")]
+pub fn raw_rq_complete(ctx: RawTracePointContext) -> i32 {
+    on_complete::<false>(ctx.arg::<Ptr>(0), ctx.arg::<u32>(2));
+    0
+}

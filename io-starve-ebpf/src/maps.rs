@@ -1,0 +1,171 @@
+//! Tables, and how a row is found in them.
+
+use core::intrinsics::{AtomicOrdering, atomic_xadd};
+
+use aya_ebpf::{
+    bindings::BPF_F_MMAPABLE,
+    macros::map,
+    maps::{Array, RingBuf},
+};
+use io_starve_common::wire::{
+    ALLOW_ROWS, BioSlot, CTRL_COUNT, Claim, Config, DevRow, GroupRow, HctxRow, HistRow, LossKind,
+    PROBES, Slot, probe_start,
+};
+
+/// Filled in by user space before loading. Read with [`conf!`], so that the verifier sees constants.
+#[unsafe(no_mangle)]
+pub static CONFIG: Config = unsafe { core::mem::zeroed() };
+
+/// Reads a member of [`CONFIG`].
+macro_rules! conf {
+    ($($member:ident).+) => {
+        $crate::maps::constant(&$crate::maps::CONFIG.$($member).+)
+    };
+}
+pub(crate) use conf;
+
+/// A volatile read: the compiler would fold the zeroes of [`CONFIG`] in.
+#[inline(always)]
+pub fn constant<T: Copy>(of: &T) -> T {
+    // SAFETY: a reference is always readable.
+    unsafe { core::ptr::read_volatile(of) }
+}
+
+// Sizes are those of a small machine; user space sets them before loading.
+#[map]
+pub static SLOTS: Array<Slot> = Array::with_max_entries(4096, BPF_F_MMAPABLE);
+#[map]
+pub static BIOS: Array<BioSlot> = Array::with_max_entries(1024, BPF_F_MMAPABLE);
+#[map]
+pub static GROUPS: Array<GroupRow> = Array::with_max_entries(1024, BPF_F_MMAPABLE);
+#[map]
+pub static DEVS: Array<DevRow> = Array::with_max_entries(64, BPF_F_MMAPABLE);
+#[map]
+pub static HISTS: Array<HistRow> = Array::with_max_entries(1152, BPF_F_MMAPABLE);
+#[map]
+pub static HCTXS: Array<HctxRow> = Array::with_max_entries(256, BPF_F_MMAPABLE);
+#[map]
+pub static ALLOW: Array<u64> = Array::with_max_entries(ALLOW_ROWS, BPF_F_MMAPABLE);
+#[map]
+pub static LOSS: Array<u64> = Array::with_max_entries(LossKind::COUNT as u32, BPF_F_MMAPABLE);
+#[map]
+pub static CTRL: Array<u64> = Array::with_max_entries(CTRL_COUNT, BPF_F_MMAPABLE);
+#[map]
+pub static CGROUPS: RingBuf = RingBuf::with_byte_size(256 * 1024, 0);
+
+/// Adds without a result: the only atomic that 5.10 has.
+///
+/// # Safety
+///
+/// `p` must point into a map value.
+#[inline(always)]
+pub unsafe fn add(p: *mut u64, n: u64) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        atomic_xadd::<u64, u64, { AtomicOrdering::Relaxed }>(p, n);
+    }
+}
+
+/// The same on a 32-bit counter.
+///
+/// # Safety
+///
+/// `p` must point into a map value.
+#[inline(always)]
+pub unsafe fn add32(p: *mut u32, n: u32) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        atomic_xadd::<u32, u32, { AtomicOrdering::Relaxed }>(p, n);
+    }
+}
+
+/// Counts something that was not seen.
+#[inline(always)]
+pub fn lost(kind: LossKind) {
+    if let Some(p) = LOSS.get_ptr_mut(kind as u32) {
+        // SAFETY: a map value.
+        unsafe { add(p, 1) }
+    }
+}
+
+/// A map value that begins with a [`Claim`].
+///
+/// # Safety
+///
+/// The first field must be a [`Claim`].
+pub unsafe trait Row: Sized {}
+
+// SAFETY: `claim` is the first field of each, and all are `repr(C)`.
+unsafe impl Row for Slot {}
+// SAFETY: as above.
+unsafe impl Row for BioSlot {}
+// SAFETY: as above.
+unsafe impl Row for GroupRow {}
+// SAFETY: as above.
+unsafe impl Row for DevRow {}
+// SAFETY: as above.
+unsafe impl Row for HctxRow {}
+
+/// The row of this key, if it has one.
+#[inline(always)]
+pub fn find<T: Row>(table: &Array<T>, mask: u32, key: u64) -> Option<(u32, *mut T)> {
+    let start = probe_start(key, mask);
+    for i in 0..PROBES {
+        let at = (start + i) & mask;
+        let row = table.get_ptr_mut(at)?;
+        let claim = row.cast::<Claim>();
+        // SAFETY: a map value that begins with a claim.
+        if unsafe { (*claim).key } == key {
+            return Some((at, row));
+        }
+    }
+    None
+}
+
+/// The row of this key, claimed now if it had none; the flag says so. `None`: the table is full for it.
+#[inline(always)]
+pub fn find_or_claim<T: Row>(table: &Array<T>, mask: u32, key: u64) -> Option<(u32, *mut T, bool)> {
+    let start = probe_start(key, mask);
+    for i in 0..PROBES {
+        let at = (start + i) & mask;
+        let row = table.get_ptr_mut(at)?;
+        let claim = row.cast::<Claim>();
+        // SAFETY: a map value that begins with a claim.
+        let have = unsafe { core::ptr::read_volatile(&raw const (*claim).key) };
+        if have == key {
+            return Some((at, row, false));
+        }
+    }
+    for i in 0..PROBES {
+        let at = (start + i) & mask;
+        let row = table.get_ptr_mut(at)?;
+        let claim = row.cast::<Claim>();
+        // SAFETY: as above; the lock protocol is that of `Claim`.
+        unsafe {
+            let lock = &raw mut (*claim).lock;
+            if core::ptr::read_volatile(lock) == 0 {
+                add(lock, 1);
+                if core::ptr::read_volatile(lock) == 1 {
+                    core::ptr::write_volatile(&raw mut (*claim).key, key);
+                    return Some((at, row, true));
+                }
+                add(lock, u64::MAX);
+            }
+        }
+    }
+    None
+}
+
+/// Gives a row back.
+///
+/// # Safety
+///
+/// `claim` must belong to a row that the caller has claimed.
+#[inline(always)]
+pub unsafe fn release(claim: *mut Claim) {
+    // SAFETY: the caller's promise; the key goes first, so that nobody finds a row that is not locked.
+    unsafe {
+        core::ptr::write_volatile(&raw mut (*claim).key, 0);
+        add(&raw mut (*claim).lock, u64::MAX);
+    }
+}

@@ -1,0 +1,131 @@
+//! Programs that user space runs itself (BPF_PROG_TEST_RUN of raw tracepoint programs, 5.10 and later): they are
+//! attached to nothing, and cost nothing between the runs.
+
+use aya_ebpf::{macros::raw_tracepoint, programs::RawTracePointContext};
+use io_starve_common::{
+    request::{Event, FREE, ISSUED, step},
+    wire::{BATCH, Claim, LossKind, RECHECK_NS},
+};
+
+use crate::{
+    account::group_row,
+    block::{first_sight, give_up, now},
+    kernel::{Ptr, address, allowed, dev_of_disk, disk_of_request, load},
+    maps::{BIOS, SLOTS, add, conf, find_or_claim, lost, release},
+};
+
+/// `MQ_RQ_IDLE` of `enum mq_rq_state` (include/linux/blk-mq.h): allocated, not started.
+const MQ_RQ_IDLE: u32 = 0;
+
+/// Believes old slots only when the request itself agrees: one whose end was missed must not look like one that
+/// starves for ever. Argument: the first slot of the batch. Returns how many were given up.
+#[raw_tracepoint]
+pub fn sweep(ctx: RawTracePointContext) -> i32 {
+    let start = ctx.arg::<u64>(0) as u32;
+    let t = now();
+    let mut expired = 0;
+    for i in 0..BATCH {
+        let Some(slot) = SLOTS.get_ptr_mut(start.wrapping_add(i)) else {
+            break;
+        };
+        // SAFETY: a map value.
+        unsafe {
+            let life = (*slot).life;
+            if life.state == FREE {
+                continue;
+            }
+            let since = if life.state == ISSUED {
+                life.issue_ns
+            } else {
+                life.insert_ns
+            };
+            if t.saturating_sub(since) < RECHECK_NS {
+                continue;
+            }
+            let rq = (*slot).claim.key as Ptr;
+            let refs = load::<u32, false>(rq, conf!(off.rq_ref));
+            let start_ns = load::<u64, false>(rq, conf!(off.rq_start));
+            let state = load::<u32, false>(rq, conf!(off.rq_state));
+            let alive = refs != 0
+                && start_ns == life.start_ns
+                && (life.state == ISSUED || state == MQ_RQ_IDLE);
+            // The request may have moved on while it was looked at.
+            if alive || (*slot).life != life {
+                continue;
+            }
+            (*slot).life.state = FREE;
+            lost(LossKind::Expired);
+            give_up(slot);
+            expired += 1;
+        }
+    }
+    expired
+}
+
+/// Gives up a bio whose task was seen not to wait for admission. Arguments: row, and when it was submitted.
+#[raw_tracepoint]
+pub fn expire_bio(ctx: RawTracePointContext) -> i32 {
+    let Some(slot) = BIOS.get_ptr_mut(ctx.arg::<u64>(0) as u32) else {
+        return 0;
+    };
+    // SAFETY: a map value.
+    unsafe {
+        if (*slot).since_ns == 0 || (*slot).since_ns != ctx.arg::<u64>(1) {
+            return 0;
+        }
+        (*slot).since_ns = 0;
+        release(slot.cast::<Claim>());
+    }
+    lost(LossKind::AdmissionExpired);
+    1
+}
+
+/// Finds requests that were inserted before the programs were attached: walks the tags of a hardware queue.
+/// Arguments: address of the `blk_mq_hw_ctx`, first tag. Returns 1 while there are more tags.
+#[raw_tracepoint]
+pub fn seed(ctx: RawTracePointContext) -> i32 {
+    let hctx = ctx.arg::<Ptr>(0);
+    let start = ctx.arg::<u64>(1) as u32;
+    let q = load::<Ptr, false>(hctx, conf!(off.hctx_queue));
+    // Only a scheduler keeps requests that were not issued; without one there is nothing to find.
+    let tags = load::<Ptr, false>(hctx, conf!(off.hctx_sched_tags));
+    if tags.is_null() {
+        return 0;
+    }
+    let nr = load::<u32, false>(tags, conf!(off.tags_nr));
+    let table = load::<Ptr, false>(tags, conf!(off.tags_static));
+    for i in 0..BATCH {
+        let tag = start.wrapping_add(i);
+        if tag >= nr {
+            return 0;
+        }
+        let rq = load::<Ptr, false>(table, tag * size_of::<Ptr>() as u32);
+        if rq.is_null() || load::<Ptr, false>(rq, conf!(off.rq_q)) != q {
+            continue;
+        }
+        let waits = load::<u32, false>(rq, conf!(off.rq_ref)) != 0
+            && load::<u32, false>(rq, conf!(off.rq_state)) == MQ_RQ_IDLE
+            // Waiting for a flush, not for the scheduler.
+            && load::<u32, false>(rq, conf!(off.rq_flags)) & conf!(flush_seq) == 0;
+        if !waits || !allowed(dev_of_disk::<false>(disk_of_request::<false>(rq, q))) {
+            continue;
+        }
+        let start_ns = load::<u64, false>(rq, conf!(off.rq_start));
+        let Some((_, slot, _)) = find_or_claim(&SLOTS, conf!(slots_mask), address(rq)) else {
+            lost(LossKind::SlotsFull);
+            continue;
+        };
+        // SAFETY: a claimed map value.
+        unsafe {
+            let fx = step(&mut (*slot).life, Event::Seed { start_ns });
+            if fx.first_sight {
+                first_sight::<false>(slot, rq, q, &fx);
+                (*slot).tid = 0;
+                if let Some(row) = group_row((*slot).group) {
+                    add(&raw mut (*row).seeded, 1);
+                }
+            }
+        }
+    }
+    1
+}

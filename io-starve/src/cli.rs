@@ -1,0 +1,402 @@
+//! The command line: what can be asked for. Nothing is done here.
+
+use std::{ffi::OsString, path::PathBuf, time::Duration};
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+use crate::detect::{
+    finding::{Kind, Severity},
+    settings::Settings,
+};
+
+/// Says who starves whom of block I/O, through which mechanism, for how long.
+#[derive(Debug, Clone, Parser)]
+#[command(
+    name = "io-starve",
+    version,
+    about,
+    after_help = "Without a command the live screen opens. Exit codes: 0 fine, 1 failure, 2 usage, 3 a --fail-on finding, \
+                  4 no permission, 5 this kernel cannot; `run` passes on the code of its command, 125 is its own failure."
+)]
+pub struct Cli {
+    /// What to do; `top` when nothing is said
+    #[command(subcommand)]
+    pub command: Option<Command>,
+    /// What to look at
+    #[command(flatten)]
+    pub attach: AttachArgs,
+    /// Thresholds of the detectors
+    #[command(flatten)]
+    pub settings: Settings,
+    /// Use nothing but ASCII on the screen
+    #[arg(long, global = true)]
+    pub ascii: bool,
+}
+
+/// What to look at and how.
+#[derive(Debug, Clone, Args)]
+pub struct AttachArgs {
+    /// Only this disk, by name (sda, nvme0n1, dm-3); repeatable
+    #[arg(long, global = true, value_name = "NAME")]
+    pub device: Vec<String>,
+    /// Only cgroups with this path or glob (/system.slice/*); repeatable
+    #[arg(long, global = true, value_name = "PATH")]
+    pub cgroup: Vec<String>,
+    /// Time between two looks at the kernel, 50ms to 1s
+    // The programs keep maxima for one to two epochs of 1.07 s: whoever comes less often misses some.
+    #[arg(long, global = true, value_name = "TIME", default_value = "250ms", value_parser = interval)]
+    pub interval: Duration,
+    /// For tests: behave as if the kernel had refused this hook; repeatable
+    #[arg(long, global = true, value_name = "HOOK")]
+    pub without_hook: Vec<String>,
+    /// How many requests can be followed at a time; chosen by the machine's disks when not given
+    #[arg(long, global = true, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub slots: Option<u32>,
+}
+
+/// What to do.
+#[derive(Debug, Clone, Subcommand)]
+pub enum Command {
+    /// Show the live screen; without a terminal, text
+    Top,
+    /// Watch without a screen: alerts as JSON lines or text
+    Watch(WatchArgs),
+    /// Watch while a command runs, then say what was found
+    Run(RunArgs),
+    /// Record what is seen into a file
+    Record(RecordArgs),
+    /// Replay a recording; needs no root
+    Replay(ReplayArgs),
+    /// Replay a recording that ships inside the program
+    Demo(DemoArgs),
+    /// Say what this kernel offers, and what cannot be answered on it
+    Doctor(DoctorArgs),
+    /// Explain a kind of finding and what to do about it
+    Explain(ExplainArgs),
+    /// Print the JSON schema of alerts
+    #[command(hide = true)]
+    Schema,
+    /// Print completions for a shell
+    #[command(hide = true)]
+    Completions {
+        /// Which shell
+        shell: clap_complete::Shell,
+    },
+}
+
+/// How alerts are written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum WatchFormat {
+    /// One JSON object a line
+    Json,
+    /// Lines for people, with a table every 5 s
+    Text,
+}
+
+/// How a replay is shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum ReplayFormat {
+    /// The screen
+    Tui,
+    /// Lines for people
+    Text,
+    /// One JSON object a line
+    Json,
+}
+
+/// Arguments of `watch`.
+#[derive(Debug, Clone, Args)]
+pub struct WatchArgs {
+    /// Append to this file, reopened on SIGHUP, instead of writing to standard output
+    #[arg(long, short, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+    /// How alerts are written
+    #[arg(long, value_enum, default_value = "json")]
+    pub format: WatchFormat,
+    /// Stop after this time (10s, 5m)
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    pub duration: Option<Duration>,
+    /// Leave out findings below this severity
+    #[arg(long, value_enum, default_value = "info")]
+    pub min_severity: Severity,
+    /// Put this label on every alert; repeatable
+    #[arg(long, value_name = "KEY=VALUE", value_parser = label)]
+    pub label: Vec<(String, String)>,
+    /// Also record to this file
+    #[arg(long, value_name = "FILE")]
+    pub record: Option<PathBuf>,
+}
+
+/// Arguments of `run`.
+#[derive(Debug, Clone, Args)]
+pub struct RunArgs {
+    /// Also append alerts as JSON lines to this file
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+    /// Also record to this file
+    #[arg(long, value_name = "FILE")]
+    pub record: Option<PathBuf>,
+    /// Exit with 3 when such a finding opened and the command succeeded; repeatable
+    #[arg(long, value_name = "KIND[:SEVERITY]", value_parser = fail_on)]
+    pub fail_on: Vec<FailOn>,
+    /// Run the command as this user (name or number), with that user's groups
+    #[arg(long, value_name = "USER")]
+    pub user: Option<String>,
+    /// Put this label on every alert; repeatable
+    #[arg(long, value_name = "KEY=VALUE", value_parser = label)]
+    pub label: Vec<(String, String)>,
+    /// The command and its arguments
+    #[arg(
+        required = true,
+        trailing_var_arg = true,
+        allow_hyphen_values = true,
+        value_name = "CMD"
+    )]
+    pub command: Vec<OsString>,
+}
+
+/// Arguments of `record`.
+#[derive(Debug, Clone, Args)]
+pub struct RecordArgs {
+    /// The file, replaced when it is there
+    #[arg(long, short, value_name = "FILE")]
+    pub output: PathBuf,
+    /// Stop after this time (10s, 5m)
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    pub duration: Option<Duration>,
+    /// Put this label on every alert of a replay; repeatable
+    #[arg(long, value_name = "KEY=VALUE", value_parser = label)]
+    pub label: Vec<(String, String)>,
+}
+
+/// Arguments of `replay`.
+#[derive(Debug, Clone, Args)]
+pub struct ReplayArgs {
+    /// The recording
+    pub file: PathBuf,
+    /// How to show it
+    #[command(flatten)]
+    pub show: ShowArgs,
+}
+
+/// Arguments of `demo`.
+#[derive(Debug, Clone, Args)]
+pub struct DemoArgs {
+    /// Which, by the kind of finding that it shows; the first one when not given
+    pub name: Option<String>,
+    /// List what there is
+    #[arg(long)]
+    pub list: bool,
+    /// How to show it
+    #[command(flatten)]
+    pub show: ShowArgs,
+}
+
+/// How something is replayed.
+#[derive(Debug, Clone, Args)]
+pub struct ShowArgs {
+    /// How to show it; the screen on a terminal, text elsewhere
+    #[arg(long, value_enum)]
+    pub format: Option<ReplayFormat>,
+    /// How many times as fast as it happened; 1 on the screen, at once elsewhere
+    #[arg(long, value_name = "FACTOR", value_parser = speed)]
+    pub speed: Option<f64>,
+    /// Leave out findings below this severity
+    #[arg(long, value_enum, default_value = "info")]
+    pub min_severity: Severity,
+}
+
+/// Arguments of `doctor`.
+#[derive(Debug, Clone, Args)]
+pub struct DoctorArgs {
+    /// As one JSON object
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Arguments of `explain`.
+#[derive(Debug, Clone, Args)]
+pub struct ExplainArgs {
+    /// The kind of finding; all of them in a line each when not given
+    #[arg(value_parser = kind)]
+    pub kind: Option<Kind>,
+}
+
+/// A finding that makes a run fail.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FailOn {
+    /// Which disease.
+    pub kind: Kind,
+    /// How bad at least.
+    pub severity: Severity,
+}
+
+impl FailOn {
+    /// True for a finding like this.
+    pub fn matches(&self, kind: Kind, severity: Severity) -> bool {
+        kind == self.kind && severity >= self.severity
+    }
+}
+
+fn duration(text: &str) -> Result<Duration, String> {
+    let parsed: Result<jiff::SignedDuration, _> = text.parse();
+    match parsed.ok().and_then(|d| Duration::try_from(d).ok()) {
+        Some(d) if !d.is_zero() => Ok(d),
+        _ => Err("give a time with its unit: 250ms, 10s, 5m, 1h30m".to_owned()),
+    }
+}
+
+fn interval(text: &str) -> Result<Duration, String> {
+    let range = Duration::from_millis(50)..=Duration::from_secs(1);
+    match duration(text)? {
+        d if range.contains(&d) => Ok(d),
+        _ => Err("give a time from 50ms to 1s".to_owned()),
+    }
+}
+
+fn speed(text: &str) -> Result<f64, String> {
+    match text.parse() {
+        Ok(f) if f > 0.0 && f64::is_finite(f) => Ok(f),
+        _ => Err("give a number above 0: 0.5 is half as fast, 10 ten times as fast".to_owned()),
+    }
+}
+
+fn label(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
+        _ => Err("give KEY=VALUE, for instance site=berlin".to_owned()),
+    }
+}
+
+fn kind(text: &str) -> Result<Kind, String> {
+    if let Some(kind) = Kind::ALL.into_iter().find(|k| k.name() == text) {
+        return Ok(kind);
+    }
+    let names = Kind::ALL.map(Kind::name);
+    let hint = match nearest(text, &names) {
+        Some(name) => format!("did you mean `{name}`? "),
+        None => String::new(),
+    };
+    Err(format!(
+        "no such kind; {hint}There are: {}",
+        names.join(", ")
+    ))
+}
+
+fn fail_on(text: &str) -> Result<FailOn, String> {
+    let (name, severity) = match text.split_once(':') {
+        Some((name, severity)) => (name, Some(severity)),
+        None => (text, None),
+    };
+    let severity = severity.map_or(Ok(Severity::Info), |s| {
+        Severity::from_str(s, false)
+            .map_err(|_| "the severity is one of info, warning, critical".to_owned())
+    })?;
+    Ok(FailOn {
+        kind: kind(name)?,
+        severity,
+    })
+}
+
+/// The name most like a text, if any is like it at all.
+pub fn nearest<'a>(text: &str, names: &[&'a str]) -> Option<&'a str> {
+    // 0.7 is clap's own limit for suggestions.
+    let likeness = |name: &&str| strsim::jaro_winkler(text, name);
+    let best = names
+        .iter()
+        .copied()
+        .max_by(|a, b| likeness(a).total_cmp(&likeness(b)))?;
+    (likeness(&best) >= 0.7).then_some(best)
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_definition_is_sound() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn no_command_takes_the_global_options() {
+        let cli =
+            Cli::try_parse_from(["io-starve", "--interval", "500ms", "--device", "sda"]).unwrap();
+        assert!(cli.command.is_none());
+        assert_eq!(cli.attach.interval, Duration::from_millis(500));
+        assert_eq!(cli.attach.device, ["sda"]);
+    }
+
+    #[test]
+    fn global_options_go_before_and_after_the_command() {
+        for args in [
+            ["--withheld-ms", "5", "watch"],
+            ["watch", "--withheld-ms", "5"],
+        ] {
+            let cli = Cli::try_parse_from(["io-starve"].into_iter().chain(args)).unwrap();
+            assert_eq!(cli.settings.withheld_ms, 5);
+        }
+    }
+
+    #[test]
+    fn options_of_the_command_run_are_not_ours() {
+        let cli = Cli::try_parse_from([
+            "io-starve",
+            "run",
+            "--",
+            "fio",
+            "--device",
+            "x",
+            "--version",
+        ])
+        .unwrap();
+        let Some(Command::Run(run)) = cli.command else {
+            panic!("{cli:?}")
+        };
+        assert_eq!(run.command, ["fio", "--device", "x", "--version"]);
+        assert!(cli.attach.device.is_empty());
+    }
+
+    #[test]
+    fn times_need_a_unit_and_must_be_within_their_range() {
+        assert_eq!(duration("1h30m"), Ok(Duration::from_secs(5_400)));
+        for bad in ["", "10", "0s", "-1s", "x"] {
+            assert!(duration(bad).is_err(), "{bad}");
+        }
+        assert!(interval("49ms").is_err() && interval("1001ms").is_err());
+        assert_eq!(interval("1s"), Ok(Duration::from_secs(1)));
+        for bad in ["0", "-1", "nan", "inf", "x"] {
+            assert!(speed(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn fail_on_names_a_kind_and_maybe_a_severity() {
+        let f = fail_on("read-starvation:critical").unwrap();
+        assert!(f.matches(Kind::ReadStarvation, Severity::Critical));
+        assert!(!f.matches(Kind::ReadStarvation, Severity::Warning));
+        assert!(!f.matches(Kind::QueueStuck, Severity::Critical));
+        assert!(
+            fail_on("queue-stuck")
+                .unwrap()
+                .matches(Kind::QueueStuck, Severity::Info)
+        );
+        assert!(
+            fail_on("queue-stuck:bad")
+                .unwrap_err()
+                .contains("info, warning, critical")
+        );
+        assert!(
+            fail_on("que-stuck")
+                .unwrap_err()
+                .contains("did you mean `queue-stuck`")
+        );
+    }
+
+    #[test]
+    fn nothing_is_suggested_for_what_is_like_nothing() {
+        assert!(!kind("zzzz").unwrap_err().contains("did you mean"));
+    }
+}

@@ -1,0 +1,58 @@
+//! `demo`: recordings that ship inside the program.
+
+use clap::ArgMatches;
+
+use super::{CommandError, live::Common, replay::play, runtime};
+use crate::{
+    cli::{DemoArgs, nearest},
+    output::sink::print,
+    source::recording::Recording,
+    tui,
+};
+
+/// A recording of a real machine, named by the kind of finding that it shows.
+struct Demo {
+    name: &'static str,
+    bytes: &'static [u8],
+}
+
+/// All of them; the first one is played when none is named.
+const DEMOS: &[Demo] = &[];
+
+pub(super) fn demo(
+    common: &Common,
+    matches: &ArgMatches,
+    args: &DemoArgs,
+) -> Result<u8, CommandError> {
+    let names: Vec<&str> = DEMOS.iter().map(|demo| demo.name).collect();
+    if args.list {
+        print(
+            &names
+                .iter()
+                .map(|name| format!("{name}\n"))
+                .collect::<String>(),
+        )?;
+        return Ok(0);
+    }
+    let first = DEMOS.first().ok_or(CommandError::NoDemo)?;
+    let demo = match &args.name {
+        None => first,
+        Some(name) => DEMOS
+            .iter()
+            .find(|demo| demo.name == name)
+            .ok_or_else(|| unknown(name, &names))?,
+    };
+    let recording = Recording::new(demo.bytes, demo.name)?;
+    let mode = tui::Mode::Demo {
+        name: demo.name.to_owned(),
+    };
+    runtime()?.block_on(play(common, matches, &args.show, recording, mode))
+}
+
+fn unknown(name: &str, names: &[&str]) -> CommandError {
+    let hint = nearest(name, names).map_or(String::new(), |n| format!("did you mean `{n}`? "));
+    CommandError::Usage(format!(
+        "there is no demo `{name}`; {hint}There are: {}",
+        names.join(", ")
+    ))
+}

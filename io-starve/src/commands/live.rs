@@ -1,0 +1,245 @@
+//! `top`, `watch` and `record`: the running kernel, on a screen, in lines, in a file.
+
+use std::{future::pending, io::IsTerminal, sync::Arc, time::Duration};
+
+use tokio::sync::watch as channel;
+
+use super::{
+    CommandError,
+    session::{Lines, Session, drive},
+    signals::Signals,
+};
+use crate::{
+    cli::{AttachArgs, RecordArgs, WatchArgs},
+    detect::{finding::Severity, settings::Settings},
+    kernel::{Attached, ReadError},
+    model::{
+        observation::{Observation, Verdict},
+        snapshot::Snapshot,
+    },
+    output::{
+        alert::{Alert, StopReason},
+        sink::{Reopener, Sink},
+    },
+    source::live::Live,
+    tui,
+};
+
+/// What all commands have in common.
+pub(super) struct Common {
+    pub(super) attach: AttachArgs,
+    pub(super) settings: Settings,
+    pub(super) ascii: bool,
+}
+
+impl Common {
+    pub(super) fn session(&self, labels: &[(String, String)], min_severity: Severity) -> Session {
+        Session::new(&self.settings, labels, self.attach.interval, min_severity)
+    }
+
+    pub(super) fn screen(&self, mode: tui::Mode) -> tui::Options {
+        let mut options = tui::Options::new(mode);
+        options.ascii |= self.ascii;
+        options
+    }
+
+    /// Attaches and says so on standard error.
+    pub(super) fn attach(&self) -> Result<Attached, CommandError> {
+        let attached = Attached::attach(&self.attach_options())?;
+        let count = |wanted: fn(&Verdict) -> bool| {
+            attached
+                .hooks()
+                .iter()
+                .filter(|h| wanted(&h.verdict))
+                .count()
+        };
+        let runs = count(|v| matches!(v, Verdict::Attached { .. }));
+        let refused = count(|v| matches!(v, Verdict::Refused { .. }));
+        let system = rustix::system::uname();
+        eprintln!(
+            "io-starve: attached, hooks {runs} of {}, host {}, kernel {}",
+            runs + refused,
+            system.nodename().to_string_lossy(),
+            system.release().to_string_lossy()
+        );
+        Ok(attached)
+    }
+}
+
+/// The kernel as a source, read at every tick.
+pub(super) fn source(
+    attached: &mut Attached,
+    interval: Duration,
+) -> Live<impl FnMut() -> Result<Observation, ReadError> + '_> {
+    Live::new(interval, || attached.observe())
+}
+
+/// Waits for a signal or the end of the time given.
+async fn until(
+    signals: &mut Signals,
+    log: Option<&Reopener>,
+    duration: Option<Duration>,
+) -> StopReason {
+    let time_is_over = async {
+        match duration {
+            Some(duration) => tokio::time::sleep(duration).await,
+            None => pending().await,
+        }
+    };
+    tokio::select! {
+        reason = signals.stop(log) => reason,
+        () = time_is_over => StopReason::Duration,
+    }
+}
+
+/// Observes until `stop`, then once more, so that what happened since the last tick counts too. Alerts, those of the
+/// end among them, go to `tell`. When reading failed, the session is ended in order before the error is returned.
+pub(super) async fn observe(
+    attached: &mut Attached,
+    session: &mut Session,
+    interval: Duration,
+    stop: impl Future<Output = StopReason>,
+    mut tell: impl FnMut(Option<u64>, &[Alert], &Session) -> Result<(), CommandError>,
+) -> Result<(), CommandError> {
+    let mut live = source(attached, interval);
+    let mut each = |o: &Observation| {
+        let alerts = session.feed(o);
+        tell(Some(o.mono_ns), &alerts, session)
+    };
+    let driven = drive(&mut live, stop, |o| each(&o)).await;
+    let (reason, result) = match driven {
+        Ok(reason) => {
+            let last = live
+                .observe_now()
+                .map_err(Into::into)
+                .and_then(|o| each(&o));
+            (reason.unwrap_or(StopReason::Quit), last)
+        }
+        Err(e) => (StopReason::ReadFailed, Err(e)),
+    };
+    let alerts = session.stop(reason);
+    let told = tell(None, &alerts, session);
+    result.and(told)
+}
+
+pub(super) async fn top(common: &Common) -> Result<u8, CommandError> {
+    if !std::io::stdout().is_terminal() {
+        return lines(common, &WatchArgs::text()).await;
+    }
+    // Before the screen opens a signal must not leave programs attached; afterwards the screen has its own.
+    let _signals = Signals::catch()?;
+    let mut attached = common.attach()?;
+    let mut session = common.session(&[], Severity::Info);
+    let (feed, snapshots) = channel::channel(Arc::new(session.snapshot()));
+    let mut screen = None;
+    let stop = async {
+        screen = Some(tui::run(snapshots, common.screen(tui::Mode::Live)).await);
+        StopReason::Quit
+    };
+    let observed = observe(
+        &mut attached,
+        &mut session,
+        common.attach.interval,
+        stop,
+        |tick, _, session| {
+            if tick.is_some() {
+                show(&feed, session.snapshot());
+            }
+            Ok(())
+        },
+    )
+    .await;
+    observed?;
+    screen.transpose()?;
+    eprintln!("io-starve: {}", session.summary());
+    Ok(0)
+}
+
+pub(super) fn show(feed: &channel::Sender<Arc<Snapshot>>, snapshot: Snapshot) {
+    feed.send_replace(Arc::new(snapshot));
+}
+
+pub(super) async fn watch(common: &Common, args: &WatchArgs) -> Result<u8, CommandError> {
+    lines(common, args).await
+}
+
+async fn lines(common: &Common, args: &WatchArgs) -> Result<u8, CommandError> {
+    let mut signals = Signals::catch()?;
+    let mut attached = common.attach()?;
+    let (sink, log) = match &args.output {
+        Some(path) => Sink::file(path).map(|(sink, log)| (sink, Some(log)))?,
+        None => (Sink::stdout()?, None),
+    };
+    let mut lines = Lines::new(sink, args.format.into());
+    let mut session = common.session(&args.label, args.min_severity);
+    if let Some(path) = &args.record {
+        session.record_to(path)?;
+    }
+    let stop = until(&mut signals, log.as_ref(), args.duration);
+    let observed = observe(
+        &mut attached,
+        &mut session,
+        common.attach.interval,
+        stop,
+        |tick, alerts, session| match tick {
+            Some(mono_ns) => lines.tick(mono_ns, alerts, session),
+            None => lines.alerts(alerts),
+        },
+    )
+    .await;
+    drop(attached);
+    let recorded = session.end_recording();
+    // A reopener keeps the queue of the sink open.
+    drop(log);
+    let written = lines.finish();
+    observed?;
+    recorded?;
+    written?;
+    Ok(0)
+}
+
+pub(super) async fn record(common: &Common, args: &RecordArgs) -> Result<u8, CommandError> {
+    let mut signals = Signals::catch()?;
+    let mut attached = common.attach()?;
+    let mut session = common.session(&args.label, Severity::Info);
+    session.record_to(&args.output)?;
+    let stop = until(&mut signals, None, args.duration);
+    let observed = observe(
+        &mut attached,
+        &mut session,
+        common.attach.interval,
+        stop,
+        |_, _, session| {
+            if session.is_recording() {
+                Ok(())
+            } else {
+                Err(CommandError::NothingToRecord)
+            }
+        },
+    )
+    .await;
+    drop(attached);
+    let recorded = session.end_recording();
+    observed?;
+    let observations = recorded?.unwrap_or_default();
+    eprintln!(
+        "io-starve: {}; recorded {observations} observations to {}",
+        session.summary(),
+        args.output.display()
+    );
+    Ok(0)
+}
+
+impl WatchArgs {
+    /// What `top` does where there is no terminal.
+    fn text() -> WatchArgs {
+        WatchArgs {
+            output: None,
+            format: crate::cli::WatchFormat::Text,
+            duration: None,
+            min_severity: Severity::Info,
+            label: Vec::new(),
+            record: None,
+        }
+    }
+}

@@ -1,0 +1,210 @@
+//! `replay`: a recording on the screen or in lines, judged as it was, or anew with other thresholds.
+
+use std::{
+    io::{BufRead, IsTerminal},
+    sync::Arc,
+};
+
+use clap::{ArgMatches, parser::ValueSource};
+use tokio::sync::watch as channel;
+
+use super::{
+    CommandError,
+    live::{Common, show},
+    session::{LineFormat, Lines, Session, drive},
+    signals::Signals,
+};
+use crate::{
+    cli::{AttachArgs, ReplayArgs, ReplayFormat, ShowArgs},
+    detect::settings::Settings,
+    output::{alert::StopReason, sink::Sink},
+    source::{
+        recording::{Ending, Recording},
+        replay::Replay,
+    },
+    tui,
+};
+
+pub(super) async fn replay(
+    common: &Common,
+    matches: &ArgMatches,
+    args: &ReplayArgs,
+) -> Result<u8, CommandError> {
+    let recording = Recording::open(&args.file)?;
+    let name = args.file.file_name().unwrap_or(args.file.as_os_str());
+    let mode = tui::Mode::Replay {
+        name: name.to_string_lossy().into_owned(),
+    };
+    play(common, matches, &args.show, recording, mode).await
+}
+
+/// Plays an open recording.
+pub(super) async fn play<R: BufRead>(
+    common: &Common,
+    matches: &ArgMatches,
+    args: &ShowArgs,
+    recording: Recording<R>,
+    mode: tui::Mode,
+) -> Result<u8, CommandError> {
+    refuse_attach_options(&common.attach, matches)?;
+    let settings = judged_by(matches, &recording.checkpoint().settings, &common.settings)?;
+    let session = Session::resume(recording.checkpoint(), &settings, args.min_severity)?;
+    let by_itself = match std::io::stdout().is_terminal() {
+        true => ReplayFormat::Tui,
+        false => ReplayFormat::Text,
+    };
+    let warning = match args.format.unwrap_or(by_itself) {
+        ReplayFormat::Tui => {
+            let source = Replay::new(recording, Some(args.speed.unwrap_or(1.0)));
+            on_screen(session, source, common.screen(mode)).await?
+        }
+        format => {
+            let source = Replay::new(recording, args.speed);
+            let format = match format {
+                ReplayFormat::Json => LineFormat::Json,
+                ReplayFormat::Text | ReplayFormat::Tui => LineFormat::Text,
+            };
+            in_lines(session, source, format).await?
+        }
+    };
+    // What is before the damage was replayed in full, which is all that a torn recording promises: no failure.
+    if let Some(warning) = warning {
+        eprintln!("io-starve: {warning}");
+    }
+    Ok(0)
+}
+
+async fn on_screen<R: BufRead>(
+    mut session: Session,
+    mut source: Replay<R>,
+    options: tui::Options,
+) -> Result<Option<String>, CommandError> {
+    let (feed, snapshots) = channel::channel(Arc::new(session.snapshot()));
+    let screen = tui::run(snapshots, options);
+    tokio::pin!(screen);
+    let mut result = None;
+    let quit = async {
+        result = Some(screen.as_mut().await);
+        StopReason::Quit
+    };
+    let driven = drive(&mut source, quit, |o| {
+        session.feed(&o);
+        show(&feed, session.snapshot());
+        Ok(())
+    })
+    .await?;
+    if driven.is_none() {
+        // Findings keep the state in which the recording left them; the screen says that it has ended.
+        drop(feed);
+        screen.await?;
+    } else {
+        result.transpose()?;
+    }
+    Ok(source.recording().warning())
+}
+
+async fn in_lines<R: BufRead>(
+    mut session: Session,
+    mut source: Replay<R>,
+    format: LineFormat,
+) -> Result<Option<String>, CommandError> {
+    let mut signals = Signals::catch()?;
+    let mut lines = Lines::new(Sink::stdout()?, format);
+    let driven = drive(&mut source, signals.stop(None), |o| {
+        let alerts = session.feed(&o);
+        lines.tick(o.mono_ns, &alerts, &session)
+    })
+    .await?;
+    let reason = driven.unwrap_or(match source.recording().ending() {
+        Some(Ending::Whole) => StopReason::RecordingEnded,
+        _ => StopReason::RecordingTorn,
+    });
+    let alerts = session.stop(reason);
+    lines.alerts(&alerts)?;
+    lines.finish()?;
+    Ok(source.recording().warning())
+}
+
+/// What was attached to is in the recording and cannot be chosen any more.
+fn refuse_attach_options(_: &AttachArgs, matches: &ArgMatches) -> Result<(), CommandError> {
+    let names = ["device", "cgroup", "interval", "without_hook", "slots"];
+    match names.into_iter().find(|name| given(matches, name)) {
+        Some(name) => Err(CommandError::Usage(format!(
+            "--{} is chosen when a recording is made, not when it is replayed",
+            name.replace('_', "-")
+        ))),
+        None => Ok(()),
+    }
+}
+
+/// The recorded thresholds, but those that the command line names.
+fn judged_by(
+    matches: &ArgMatches,
+    recorded: &Settings,
+    here: &Settings,
+) -> Result<Settings, CommandError> {
+    // The ids of the options are the names of the fields, because both come from the same definition.
+    let mut settings = serde_json::to_value(recorded)?;
+    let here = serde_json::to_value(here)?;
+    if let (Some(settings), Some(here)) = (settings.as_object_mut(), here.as_object()) {
+        for (name, value) in here.iter().filter(|(name, _)| given(matches, name)) {
+            settings.insert(name.clone(), value.clone());
+        }
+    }
+    Ok(serde_json::from_value(settings)?)
+}
+
+fn given(matches: &ArgMatches, name: &str) -> bool {
+    matches.value_source(name) == Some(ValueSource::CommandLine)
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::{CommandFactory, FromArgMatches};
+
+    use super::*;
+    use crate::cli::Cli;
+
+    fn merged(args: &[&str], recorded: &Settings) -> Settings {
+        let args = ["io-starve"].iter().chain(args);
+        let matches = Cli::command().try_get_matches_from(args).unwrap();
+        let cli = Cli::from_arg_matches(&matches).unwrap();
+        judged_by(matches.subcommand().unwrap().1, recorded, &cli.settings).unwrap()
+    }
+
+    #[test]
+    fn thresholds_are_the_recorded_ones_but_those_given() {
+        let recorded = Settings {
+            withheld_ms: 7,
+            stuck_ms: 8,
+            ..Settings::default()
+        };
+        assert_eq!(merged(&["replay", "x"], &recorded), recorded);
+        // The default's value, but given.
+        for args in [
+            ["--withheld-ms", "1000", "replay", "x"],
+            ["replay", "x", "--withheld-ms", "1000"],
+        ] {
+            let expected = Settings {
+                withheld_ms: 1_000,
+                ..recorded.clone()
+            };
+            assert_eq!(merged(&args, &recorded), expected);
+        }
+    }
+
+    #[test]
+    fn every_threshold_can_be_given() {
+        let fields = serde_json::to_value(Settings::default()).unwrap();
+        for (name, value) in fields.as_object().unwrap() {
+            let option = format!("--{}", name.replace('_', "-"));
+            let other = if value.is_f64() { "0.25" } else { "77" };
+            let merged = serde_json::to_value(merged(
+                &["replay", "x", &option, other],
+                &Settings::default(),
+            ))
+            .unwrap();
+            assert_eq!(merged[name].to_string(), other, "{option}");
+        }
+    }
+}

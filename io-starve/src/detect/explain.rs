@@ -1,0 +1,170 @@
+//! What `io-starve explain` says about each kind of finding.
+
+use super::finding::Kind;
+
+/// What a kind means, how it is judged with the default thresholds, what to do. Several paragraphs of plain text.
+pub fn explain(kind: Kind) -> &'static str {
+    match kind {
+        Kind::AsyncWriteStarvation => ASYNC_WRITE,
+        Kind::SyncWriteStarvation => SYNC_WRITE,
+        Kind::ReadStarvation => READ,
+        Kind::DeviceStall => DEVICE_STALL,
+        Kind::QueueStuck => QUEUE_STUCK,
+    }
+}
+
+const ASYNC_WRITE: &str = "\
+async-write-starvation: background writes wait while others are served.
+
+Data that was written without O_DIRECT or O_SYNC goes to disk later, as async writes that no task waits for directly. Every \
+scheduler, and writeback throttling (wbt), puts them behind reads and sync writes. Under a steady load of those they may wait for \
+minutes. Then dirty memory fills up, and in the end every writer, and whoever calls fsync or sync, stops.
+
+How it is judged, for each disk, for the class over all owners and for each owner (the cgroup that pays):
+  withheld   something waited in admission or queued all the time and nothing of the group was issued for 1 s, while at least 64 \
+requests of others were; critical from 10 s on.
+  crawling   over 5 s it waited 80 % of the time, got under 15 % of the issues (and under half of an equal share), and what it has to \
+write (dirty and writeback memory, else what waits) needs more than 30 s at that rate; critical from 300 s on.
+The age of the oldest request and how often it was passed are evidence, not the rule: a writer that gets most of the disk has old \
+requests too. Nothing is found when those that were served waited half as long themselves (a slow disk), or when the disk pauses for \
+everybody.
+
+Mechanisms:
+  scheduler  requests are queued and the scheduler issues others first: writes_starved of mq-deadline, BFQ's preference for sync and \
+interactive tasks, kyber's tokens, I/O priorities.
+  wbt        writeback throttling keeps them back, since reads took longer than wbt_lat_usec.
+  iocost     the cost model says that the cgroup has spent its share.
+  tags       all request tags are taken, or those that async_depth leaves to async requests.
+  device     there is no scheduler and the device takes no more.
+`sure` means that the wait was seen there (in the queue, or in the kernel stack of a task); `likely` that only the configuration points \
+to it, that it began before io-starve was attached, or that events were lost or a hook was refused.
+
+Known false positives: an owner with I/O priority idle asked for it (severity info). A scheduler may leave requests far from the disk \
+head for a second on purpose. Behind a deep queue without a scheduler a single write waits for its turn; it is told apart by the waits of \
+those served, which a very uneven mix can blur.
+
+What to do: on mq-deadline lower writes_starved (2 is the default). On BFQ set low_latency to 0 or raise io.bfq.weight of the writer. With \
+wbt raise wbt_lat_usec. Or limit the culprit: io.max of its cgroup, ionice for its tasks. Each makes the other side slower; watch both.";
+
+const SYNC_WRITE: &str = "\
+sync-write-starvation: writes that somebody waits for are not served while others are.
+
+Sync writes are those of O_DIRECT and O_SYNC, of fsync, and of the journals of filesystems. A task waits for each, and often many tasks \
+wait for one journal. Schedulers treat them like reads or put them behind reads (mq-deadline puts all writes behind reads).
+
+How it is judged, for each disk, for the class over all owners and for each owner (the cgroup that pays):
+  withheld   something waited in admission or queued all the time and nothing of the group was issued for 1 s, while at least 64 \
+requests of others were; critical from 10 s on.
+  crawling   over 5 s it waited 80 % of the time, got under 15 % of the issues (and under half of an equal share), and the bytes that \
+wait need more than 30 s at that rate; critical from 300 s on.
+Nothing is found when those that were served waited half as long themselves, or when the disk pauses for everybody.
+
+Mechanisms: scheduler, iocost, tags and device, as for async-write-starvation; wbt does not hold back sync writes. `sure` and `likely` \
+mean the same too.
+
+Known false positives: an owner with I/O priority idle (severity info); one slow write behind a deep queue without a scheduler.
+
+What to do: on mq-deadline lower writes_starved when reads are the culprit. On BFQ raise io.bfq.weight of the victim's cgroup, or set \
+low_latency to 0. Where tags are short raise nr_requests, or limit who holds them by io.max. An fsync that is slow although no sync \
+write starves waits for something else: its own dirty data, the journal, another's commit.";
+
+const READ: &str = "\
+read-starvation: reads wait while others are served.
+
+A task waits for almost every read, so this is felt at once. It is rarer than starved writes, since schedulers prefer reads; it happens \
+when a scheduler divides the disk by cgroup or process (BFQ) and one of them is served much longer than its turn, when a flood of \
+writes has taken all tags, or between readers of different owners.
+
+How it is judged, for each disk, for the class over all owners and for each owner (the cgroup that pays):
+  withheld   something waited in admission or queued all the time and nothing of the group was issued for 1 s, while at least 64 \
+requests of others were; critical from 10 s on.
+  crawling   over 5 s it waited 80 % of the time, got under 15 % of the issues (and under half of an equal share), and the bytes that \
+wait need more than 30 s at that rate; critical from 300 s on.
+Readers that share a slow disk evenly are not found, however slow each is: those served wait as long as those not yet served.
+
+Mechanisms: scheduler, iocost, tags and device, as for async-write-starvation. `sure` and `likely` mean the same too.
+
+Known false positives: an owner with I/O priority idle (severity info); one read behind a deep queue without a scheduler.
+
+What to do: on BFQ raise io.bfq.weight of the victim's cgroup, or set low_latency to 0 where the culprit is preferred as interactive. On \
+mq-deadline lower async_depth, so that writes cannot take all tags. Limit the culprit by io.max or ionice. Without a scheduler, choose one.";
+
+const DEVICE_STALL: &str = "\
+device-stall: the device keeps one request back while it completes others.
+
+The request was issued, so no scheduler and no throttle holds it; the device, its firmware, or whatever is behind it (a RAID controller, a \
+hypervisor, a network) completes later requests first. Disks reorder within their queue to save head movements and may leave one \
+request out for long; a read that is retried on a bad sector looks the same.
+
+How it is judged: a read or write is in the device for 1 s while at least 64 requests that were issued later have completed; critical \
+from 10 s on. Flushes and discards are not judged, since later requests complete beside them on every disk. The count of those that \
+passed is a lower bound. No culprit is named: the order inside the device is its own.
+
+Mechanism: device. `sure` when the request was seen being issued, `likely` when that was before io-starve was attached or events were lost.
+
+Known false positives: on dm, md and loop devices the device is another disk, whose own findings tell more.
+
+What to do: look at the kernel log for errors, retries and resets, and at the disk's error log (SMART, NVMe). A lower queue depth \
+(/sys/block/NAME/device/queue_depth or nr_requests) leaves less to reorder. For a stacked disk look at the disks below it.";
+
+const QUEUE_STUCK: &str = "\
+queue-stuck: everything on a disk waits and nothing moves.
+
+This is not starvation: nobody gains. A request was lost, the driver waits for a controller or a network, the disk is suspended \
+(dm-suspend), or a queue that shares its tags with another is blocked by that one. Tasks pile up in uninterruptible sleep; their stacks \
+(wbt_wait, blk_mq_get_tag) only show where the line ends.
+
+How it is judged: something is in flight, in any stage, and nothing was issued or completed on that disk for 5 s; critical from 60 s \
+on, twice the time after which SCSI and NVMe drivers give up on a command. While it holds, no starvation is found on that disk. A disk \
+with nothing in flight but discards, erases, formats or self-tests is not judged, since these may take minutes.
+
+Mechanism: device. `sure` when a request is in the device and does not come back; `likely` when all wait before it.
+
+Known false positives: a disk that spins up from standby may take up to 10 s. A disk that is suspended on purpose is stuck indeed.
+
+What to do: look at the kernel log for timeouts and resets, and at the path to the disk (cable, controller, network, hypervisor). For \
+dm devices dmsetup info tells whether it is suspended. For stacked disks and loop devices look at what is below. Tasks cannot be killed \
+while their request is in flight.";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_kind_is_explained_with_its_rule_and_what_to_do() {
+        for kind in Kind::ALL {
+            let text = explain(kind);
+            assert!(text.starts_with(&format!("{}:", kind.name())));
+            for part in [
+                "How it is judged",
+                "Known false positives",
+                "What to do",
+                "\n\n",
+            ] {
+                assert!(text.contains(part), "{}: {part}", kind.name());
+            }
+        }
+    }
+
+    #[test]
+    fn the_texts_name_the_default_thresholds() {
+        let s = super::super::settings::Settings::default();
+        for kind in [
+            Kind::AsyncWriteStarvation,
+            Kind::SyncWriteStarvation,
+            Kind::ReadStarvation,
+        ] {
+            for part in [
+                format!("for {} s", s.withheld_ms / 1_000),
+                format!("critical from {} s", s.withheld_critical_ms / 1_000),
+                format!("at least {} ", s.withheld_others),
+                format!("under {:.0} %", s.crawling_share * 100.0),
+                format!("more than {} s", s.crawling_ms / 1_000),
+                format!("critical from {} s", s.crawling_critical_ms / 1_000),
+            ] {
+                assert!(explain(kind).contains(&part), "{}: {part}", kind.name());
+            }
+        }
+        assert!(explain(Kind::QueueStuck).contains(&format!("for {} s", s.stuck_ms / 1_000)));
+    }
+}

@@ -1,0 +1,180 @@
+//! What the programs are told about this kernel, and how large their tables are.
+
+use io_starve_common::{
+    class::OpBits,
+    wire::{ABSENT, Config, Offsets},
+};
+
+use super::btf::Btf;
+
+/// A member that the programs cannot do without is not there.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+#[error(
+    "this kernel's {of} has no member {member}; io-starve {} does not know this kernel yet: please report the output of `uname -r`",
+    env!("CARGO_PKG_VERSION")
+)]
+pub struct UnknownKernel {
+    of: String,
+    member: String,
+}
+
+/// How large the tables are; every number is a power of two.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Sizes {
+    /// Requests in flight.
+    pub slots: u32,
+    /// Bios in admission.
+    pub bios: u32,
+    /// (device, owner, class) rows.
+    pub groups: u32,
+    /// Disks.
+    pub devs: u32,
+    /// Hardware queues.
+    pub hctxs: u32,
+    /// Copies of group rows and histograms, to keep CPUs apart.
+    pub shards: u32,
+}
+
+impl Sizes {
+    /// Sizes for a machine with this many CPUs, disks and request tags (scheduler and driver tags of all queues).
+    ///
+    /// Slots are four times the tags, since a request keeps its slot for good: a quarter full, fewer than one
+    /// request in 10^5 finds all of its places taken. The most that this gives is 52 MiB, on 256 CPUs with 4,096 owners.
+    pub fn for_machine(cpus: u32, disks: u32, tags: u32) -> Sizes {
+        let power =
+            |n: u32, lo: u32, hi: u32| n.checked_next_power_of_two().unwrap_or(hi).clamp(lo, hi);
+        let shards = power(cpus, 1, if disks <= 64 { 8 } else { 4 });
+        Sizes {
+            slots: power(tags.saturating_mul(4), 4096, 131_072),
+            bios: power(cpus.saturating_mul(64), 1024, 16_384),
+            groups: if shards == 1 { 8192 } else { 32_768 },
+            devs: power(disks.saturating_mul(3), 64, 512),
+            hctxs: power(cpus.saturating_mul(disks), 256, 8192),
+            shards,
+        }
+    }
+
+    /// Memory of all tables in bytes.
+    pub fn bytes(&self) -> u64 {
+        use io_starve_common::{class::Class, wire::*};
+        let rows = |n: u32, size: usize| u64::from(n) * size.next_multiple_of(8) as u64;
+        rows(self.slots, size_of::<Slot>())
+            + rows(self.bios, size_of::<BioSlot>())
+            + rows(self.groups, size_of::<GroupRow>())
+            + rows(self.devs, size_of::<DevRow>())
+            + rows(self.hctxs, size_of::<HctxRow>())
+            + rows(self.hists(), size_of::<HistRow>())
+            + rows(ALLOW_ROWS, 8)
+            + u64::from(CGROUP_RING_BYTES)
+            + (Class::COUNT as u64) * 8
+    }
+
+    /// Rows of the histogram table.
+    pub fn hists(&self) -> u32 {
+        use io_starve_common::{class::Class, wire::STAGES};
+        self.devs * Class::COUNT as u32 * STAGES as u32 * self.shards
+    }
+}
+
+/// Size of the ring for cgroup names, as the object has it.
+pub const CGROUP_RING_BYTES: u32 = 256 * 1024;
+
+/// Resolves everything by name.
+///
+/// # Errors
+///
+/// When a member without which nothing works is not there.
+pub fn config(btf: &Btf, sizes: &Sizes, filtered: bool) -> Result<Config, UnknownKernel> {
+    let need = |of: &str, member: &str| {
+        btf.offset(of, member).ok_or_else(|| UnknownKernel {
+            of: of.to_owned(),
+            member: member.to_owned(),
+        })
+    };
+    let either = |of: &str, member: &str| btf.offset(of, member).unwrap_or(ABSENT);
+    let off = Offsets {
+        rq_q: need("request", "q")?,
+        rq_disk: either("request", "rq_disk"),
+        rq_cmd_flags: need("request", "cmd_flags")?,
+        rq_flags: need("request", "rq_flags")?,
+        rq_start: need("request", "start_time_ns")?,
+        rq_sector: need("request", "__sector")?,
+        rq_len: need("request", "__data_len")?,
+        rq_bio: need("request", "bio")?,
+        rq_hctx: need("request", "mq_hctx")?,
+        rq_ref: need("request", "ref")?,
+        rq_state: need("request", "state")?,
+        rq_ioprio: either("request", "ioprio"),
+        q_disk: either("request_queue", "disk"),
+        q_mq_ops: need("request_queue", "mq_ops")?,
+        disk_major: need("gendisk", "major")?,
+        disk_minor: need("gendisk", "first_minor")?,
+        disk_queue: need("gendisk", "queue")?,
+        bio_disk: either("bio", "bi_disk"),
+        bio_bdev: either("bio", "bi_bdev"),
+        bio_opf: need("bio", "bi_opf")?,
+        bio_blkg: need("bio", "bi_blkg")?,
+        bio_sector: need("bio", "bi_iter.bi_sector")?,
+        bio_size: need("bio", "bi_iter.bi_size")?,
+        bio_ioprio: need("bio", "bi_ioprio")?,
+        bdev_disk: need("block_device", "bd_disk")?,
+        blkg_blkcg: need("blkcg_gq", "blkcg")?,
+        blkcg_cgroup: need("blkcg", "css.cgroup")?,
+        cgroup_kn: need("cgroup", "kn")?,
+        cgroup_root: need("cgroup", "root")?,
+        root_hierarchy: need("cgroup_root", "hierarchy_id")?,
+        kn_id: need("kernfs_node", "id")?,
+        hctx_sched_tags: need("blk_mq_hw_ctx", "sched_tags")?,
+        hctx_queue: need("blk_mq_hw_ctx", "queue")?,
+        tags_nr: need("blk_mq_tags", "nr_tags")?,
+        tags_static: need("blk_mq_tags", "static_rqs")?,
+    };
+    if off.rq_disk == ABSENT && off.q_disk == ABSENT {
+        need("request_queue", "disk")?;
+    }
+    if off.bio_disk == ABSENT && off.bio_bdev == ABSENT {
+        need("bio", "bi_bdev")?;
+    }
+    let op = |name: &str| btf.enumerator(name).unwrap_or(OpBits::ABSENT);
+    let bit = |name: &str, usual: u32| 1 << btf.enumerator(name).unwrap_or(usual).min(31);
+    Ok(Config {
+        off,
+        bits: OpBits {
+            write: btf.enumerator("REQ_OP_WRITE").unwrap_or(1),
+            flush: op("REQ_OP_FLUSH"),
+            discard: op("REQ_OP_DISCARD"),
+            secure_erase: op("REQ_OP_SECURE_ERASE"),
+            zone_append: op("REQ_OP_ZONE_APPEND"),
+            // Bits 11, 17 and 18 on every kernel from 5.10 to 7.3.
+            sync_mask: bit("__REQ_SYNC", 11) | bit("__REQ_FUA", 17) | bit("__REQ_PREFLUSH", 18),
+        },
+        // An enum since 6.12; a macro with bit 4 before.
+        flush_seq: bit("__RQF_FLUSH_SEQ", 4),
+        slots_mask: sizes.slots - 1,
+        bios_mask: sizes.bios - 1,
+        groups_mask: sizes.groups - 1,
+        devs_mask: sizes.devs - 1,
+        hctxs_mask: sizes.hctxs - 1,
+        shards_mask: sizes.shards - 1,
+        filtered: u32::from(filtered),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_largest_machine_stays_inside_the_budget() {
+        let sizes = Sizes::for_machine(256, 4096, u32::MAX);
+        assert!(sizes.bytes() <= 64 << 20, "{}", sizes.bytes());
+    }
+
+    #[test]
+    fn a_small_machine_takes_little_and_has_room_for_its_tags() {
+        let sizes = Sizes::for_machine(2, 12, 12 * 512);
+        assert!(sizes.slots >= 4 * 12 * 512);
+        assert_eq!(sizes.shards, 2);
+        assert!(sizes.bytes() < 12 << 20, "{}", sizes.bytes());
+    }
+}

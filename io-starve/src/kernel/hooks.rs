@@ -1,0 +1,243 @@
+//! Which hooks there are, which program serves each on this kernel, and what is lost without it.
+
+use crate::model::observation::{Hook, Verdict};
+
+/// What a hook is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Purpose {
+    /// Without it the main question has no answer on this machine.
+    Core,
+    /// Only where a device can keep bios back: wbt, iocost or a scheduler is active.
+    Admission,
+    /// Names of cgroups.
+    Names,
+}
+
+/// One hook of the program.
+#[derive(Debug)]
+pub struct HookSpec {
+    /// Tracepoint.
+    pub name: &'static str,
+    /// What it is for.
+    pub purpose: Purpose,
+    /// What cannot be said without it.
+    pub question: &'static str,
+    /// Programs by the number of arguments that BTF gives the tracepoint: (arguments, tp_btf, raw).
+    programs: &'static [(u32, &'static str, &'static str)],
+}
+
+/// Every hook, in the order in which they are attached: what ends a wait comes before what begins one, so that
+/// nothing that was seen to begin can end unseen.
+pub const HOOKS: &[HookSpec] = &[
+    // block/blk-mq.c blk_update_request; (request*, int or blk_status_t, unsigned int) on 5.10 to 7.3.
+    HookSpec {
+        name: "block_rq_complete",
+        purpose: Purpose::Core,
+        question: "when requests end: nothing can be said about this machine",
+        programs: &[(3, "btf_rq_complete", "raw_rq_complete")],
+    },
+    // block/blk-merge.c attempt_merge; the request that disappears. With a queue before it up to 5.10.136.
+    HookSpec {
+        name: "block_rq_merge",
+        purpose: Purpose::Core,
+        question: "which requests were merged away: they are given up after half a second instead",
+        programs: &[
+            (1, "btf_rq_merge", "raw_rq_merge"),
+            (2, "btf_rq_merge_q", "raw_rq_merge_q"),
+        ],
+    },
+    // block/blk-mq.c __blk_mq_requeue_request. With a queue before it up to 5.10.136.
+    HookSpec {
+        name: "block_rq_requeue",
+        purpose: Purpose::Core,
+        question: "which requests the driver gave back: their second wait counts as device time",
+        programs: &[
+            (1, "btf_rq_requeue", "raw_rq_requeue"),
+            (2, "btf_rq_requeue_q", "raw_rq_requeue_q"),
+        ],
+    },
+    // block/blk-mq.c blk_mq_start_request. With a queue before it up to 5.10.136 (changed in 5.10.137).
+    HookSpec {
+        name: "block_rq_issue",
+        purpose: Purpose::Core,
+        question: "who is served: starvation cannot be told from a slow device",
+        programs: &[
+            (1, "btf_rq_issue", "raw_rq_issue"),
+            (2, "btf_rq_issue_q", "raw_rq_issue_q"),
+        ],
+    },
+    // block/blk-mq.c and the schedulers' insert functions. With a queue before it up to 5.10.136.
+    HookSpec {
+        name: "block_rq_insert",
+        purpose: Purpose::Core,
+        question: "who waits in the scheduler: starvation there cannot be seen",
+        programs: &[
+            (1, "btf_rq_insert", "raw_rq_insert"),
+            (2, "btf_rq_insert_q", "raw_rq_insert_q"),
+        ],
+    },
+    // block/bio.c bio_endio; (request_queue*, bio*) on 5.10 to 7.3.
+    HookSpec {
+        name: "block_bio_complete",
+        purpose: Purpose::Admission,
+        question: "which bios failed before they became requests: they are given up after two seconds instead",
+        programs: &[(2, "btf_bio_complete", "raw_bio_complete")],
+    },
+    // block/blk-core.c or blk-merge.c; (request_queue*, request*, bio*) on 5.10, (bio*) since.
+    HookSpec {
+        name: "block_bio_backmerge",
+        purpose: Purpose::Admission,
+        question: "which bios joined a request: their wait for admission is not known",
+        programs: &[
+            (1, "btf_backmerge", "raw_backmerge"),
+            (3, "btf_backmerge_q", "raw_backmerge_q"),
+        ],
+    },
+    HookSpec {
+        name: "block_bio_frontmerge",
+        purpose: Purpose::Admission,
+        question: "which bios joined a request: their wait for admission is not known",
+        programs: &[
+            (1, "btf_frontmerge", "raw_frontmerge"),
+            (3, "btf_frontmerge_q", "raw_frontmerge_q"),
+        ],
+    },
+    // block/blk-mq.c blk_mq_submit_bio, after rq_qos_throttle and the tag; (request_queue*, bio*, int) on 5.10, (bio*) since.
+    HookSpec {
+        name: "block_getrq",
+        purpose: Purpose::Admission,
+        question: "who waits for wbt, iocost or a tag",
+        programs: &[
+            (1, "btf_getrq", "raw_getrq"),
+            (3, "btf_getrq_q", "raw_getrq_q"),
+        ],
+    },
+    // block/blk-mq.c blk_mq_get_tag, since 7.2; (request_queue*, blk_mq_hw_ctx*, bool, unsigned int).
+    HookSpec {
+        name: "block_rq_tag_wait",
+        purpose: Purpose::Admission,
+        question: "how often tasks slept for want of a tag",
+        programs: &[(4, "btf_tag_wait", "raw_tag_wait")],
+    },
+    // block/blk-core.c submit_bio_noacct_nocheck; (request_queue*, bio*) on 5.10, (bio*) since.
+    HookSpec {
+        name: "block_bio_queue",
+        purpose: Purpose::Admission,
+        question: "who waits for wbt, iocost or a tag",
+        programs: &[
+            (1, "btf_bio_queue", "raw_bio_queue"),
+            (2, "btf_bio_queue_q", "raw_bio_queue_q"),
+        ],
+    },
+    // kernel/cgroup/cgroup.c, since 4.19; (cgroup*, const char *path).
+    HookSpec {
+        name: "cgroup_mkdir",
+        purpose: Purpose::Names,
+        question: "the names of cgroups that live shorter than a second",
+        programs: &[(2, "", "raw_cgroup_mkdir")],
+    },
+    HookSpec {
+        name: "cgroup_rmdir",
+        purpose: Purpose::Names,
+        question: "when cgroups go away",
+        programs: &[(2, "", "raw_cgroup_rmdir")],
+    },
+];
+
+/// The programs that serve a hook here: tp_btf first (it costs about 0.6 of the other), then the raw tracepoint.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Choice {
+    /// This kernel does not have the tracepoint.
+    Absent,
+    /// It has an argument list that no program here knows.
+    UnknownArguments(u32),
+    /// Nothing needs it now.
+    NotNeeded,
+    /// `--without-hook` names it.
+    Forbidden,
+    /// Try these, in this order; an empty name is none.
+    Try {
+        /// Name of the tp_btf program.
+        btf: &'static str,
+        /// Name of the raw tracepoint program.
+        raw: &'static str,
+    },
+}
+
+impl HookSpec {
+    /// Chooses. `args` is the number of arguments in BTF, `None` when BTF lacks the tracepoint.
+    pub fn choose(&self, args: Option<u32>, needed: bool, forbidden: bool) -> Choice {
+        if forbidden {
+            return Choice::Forbidden;
+        }
+        let Some(args) = args else {
+            return Choice::Absent;
+        };
+        if !needed {
+            return Choice::NotNeeded;
+        }
+        match self.programs.iter().find(|(n, _, _)| *n == args) {
+            Some((_, btf, raw)) => Choice::Try { btf, raw },
+            None => Choice::UnknownArguments(args),
+        }
+    }
+
+    /// The hook with its verdict.
+    pub fn with(&self, verdict: Verdict) -> Hook {
+        Hook {
+            name: self.name.to_owned(),
+            verdict,
+            question: self.question.to_owned(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn spec(name: &str) -> &'static HookSpec {
+        HOOKS.iter().find(|h| h.name == name).unwrap()
+    }
+
+    #[test]
+    fn the_argument_list_chooses_the_program() {
+        let insert = spec("block_rq_insert");
+        let one = insert.choose(Some(1), true, false);
+        let two = insert.choose(Some(2), true, false);
+        assert_eq!(
+            one,
+            Choice::Try {
+                btf: "btf_rq_insert",
+                raw: "raw_rq_insert"
+            }
+        );
+        assert_eq!(
+            two,
+            Choice::Try {
+                btf: "btf_rq_insert_q",
+                raw: "raw_rq_insert_q"
+            }
+        );
+        assert_eq!(
+            insert.choose(Some(9), true, false),
+            Choice::UnknownArguments(9)
+        );
+    }
+
+    #[test]
+    fn absent_is_not_refused_and_not_needed_is_not_absent() {
+        let wait = spec("block_rq_tag_wait");
+        assert_eq!(wait.choose(None, true, false), Choice::Absent);
+        assert_eq!(wait.choose(Some(4), false, false), Choice::NotNeeded);
+        assert_eq!(wait.choose(Some(4), true, true), Choice::Forbidden);
+    }
+
+    #[test]
+    fn whatever_begins_a_wait_is_attached_after_what_ends_it() {
+        let at = |n: &str| HOOKS.iter().position(|h| h.name == n).unwrap();
+        assert!(at("block_rq_complete") < at("block_rq_issue"));
+        assert!(at("block_rq_issue") < at("block_rq_insert"));
+        assert!(at("block_getrq") < at("block_bio_queue"));
+    }
+}

@@ -1,0 +1,469 @@
+//! From attached programs to observations, once a tick.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::PathBuf,
+};
+
+use aya::{
+    Ebpf,
+    maps::{MapData, RingBuf},
+    programs::{RawTracePoint, RawTracePointRunOptions, TestRun as _},
+};
+use io_starve_common::wire::{
+    BATCH, BioSlot, CTRL_ARMED, CTRL_COUNT, CgroupEvent, DevRow, GroupRow, HctxRow, HistRow,
+    LossKind, PROBES, Slot, dev_key, probe_start,
+};
+
+use super::{
+    AttachError, AttachOptions,
+    btf::Btf,
+    cgroups::{Cgroups, Hierarchy},
+    config::Sizes,
+    devices::Devices,
+    hooks::{HOOKS, Purpose},
+    load::{Attacher, load, load_on_demand},
+    lockdown,
+    select::select,
+    table::Table,
+};
+use crate::model::observation::{
+    CgroupMode, DevId, Fact, Hook, HostFact, Observation, Owner, Verdict,
+};
+
+mod counters;
+mod waiting;
+
+/// How often facts are read again, in ns: a tunable that somebody turns is seen within this.
+const FACTS_EVERY_NS: u64 = 5_000_000_000;
+/// How often the cgroup hierarchy is walked at most because of an unknown id, in ns.
+const WALK_EVERY_NS: u64 = 1_000_000_000;
+
+/// Reading failed; the observer cannot go on.
+#[derive(Debug, thiserror::Error)]
+pub enum ReadError {
+    /// A program cannot be run on demand any more.
+    #[error("the kernel refused to run {program}: {why}; restart io-starve")]
+    OnDemand {
+        /// Which.
+        program: &'static str,
+        /// The kernel's words.
+        why: String,
+    },
+}
+
+/// Everything that is attached, and what was last read from it.
+pub struct Attached {
+    ebpf: Ebpf,
+    tables: Tables,
+    ring: Option<RingBuf<MapData>>,
+    sizes: Sizes,
+    options: AttachOptions,
+    hooks: Vec<Hook>,
+    devices: Devices,
+    cgroups: Cgroups,
+    /// Owners whose names were told, and whether their end was.
+    told: BTreeMap<u64, bool>,
+    counters: counters::Counters,
+    waiting: waiting::Scanner,
+    seeded: BTreeSet<u64>,
+    host: HostFact,
+    first: bool,
+    facts_read_ns: u64,
+    walked_ns: u64,
+    on_demand: bool,
+}
+
+struct Tables {
+    slots: Table<Slot>,
+    bios: Table<BioSlot>,
+    groups: Table<GroupRow>,
+    devs: Table<DevRow>,
+    hists: Table<HistRow>,
+    hctxs: Table<HctxRow>,
+    loss: Table<u64>,
+    ctrl: Table<u64>,
+    allow: Table<u64>,
+}
+
+impl Attached {
+    /// Loads and attaches.
+    ///
+    /// # Errors
+    ///
+    /// Each with its cause and the next step; see [`AttachError`].
+    pub fn attach(options: &AttachOptions) -> Result<Attached, AttachError> {
+        for name in &options.without_hooks {
+            if !HOOKS.iter().any(|h| h.name == name) {
+                return Err(AttachError::NoSuchHook(name.clone()));
+            }
+        }
+        let sys = PathBuf::from("/sys");
+        let proc_ = PathBuf::from("/proc");
+        let hierarchy = Hierarchy::find(&proc_);
+        let cost_qos = hierarchy
+            .as_ref()
+            .filter(|h| h.mode == CgroupMode::V2)
+            .map(|h| h.root.join("io.cost.qos"));
+        let mut devices = Devices::new(&sys, cost_qos);
+        devices.refresh();
+        let chosen = select(&options.devices, &devices, &sys)?;
+        let sizes = sizes_for(&devices, options);
+        let btf = Btf::open(Btf::VMLINUX.as_ref())?;
+        let mut ebpf = load(&btf, &sizes, !options.devices.is_empty())?;
+        let tables = Tables::map(&ebpf, &sizes)?;
+        tables.allow_only(&chosen);
+
+        let attacher = Attacher {
+            btf: &btf,
+            aya: aya::Btf::from_sys_fs().ok(),
+            forbidden: &options.without_hooks,
+        };
+        let admission = devices.need_admission();
+        let hooks = attacher.attach(&mut ebpf, |p| p != Purpose::Admission || admission);
+        require_some_hook(&hooks)?;
+        let on_demand = ["sweep", "seed", "expire_bio"]
+            .iter()
+            .all(|p| load_on_demand(&mut ebpf, p).is_ok());
+        tables.ctrl.write(CTRL_ARMED, monotonic_ns());
+
+        let ring = ebpf
+            .take_map("CGROUPS")
+            .and_then(|m| RingBuf::try_from(m).ok());
+        let uname = rustix::system::uname();
+        let host = HostFact {
+            name: uname.nodename().to_string_lossy().into_owned(),
+            kernel: uname.release().to_string_lossy().into_owned(),
+            cgroups: hierarchy.as_ref().map_or(CgroupMode::None, |h| h.mode),
+        };
+        let mut cgroups = Cgroups::new(hierarchy);
+        cgroups.walk();
+        // The next refresh tells everything again, as the first observation must.
+        let devices = Devices::new(&sys, devices.into_cost_qos());
+        Ok(Attached {
+            ebpf,
+            tables,
+            ring,
+            sizes,
+            options: options.clone(),
+            hooks,
+            devices,
+            cgroups,
+            told: BTreeMap::new(),
+            counters: counters::Counters::default(),
+            waiting: waiting::Scanner::default(),
+            seeded: BTreeSet::new(),
+            host,
+            first: true,
+            facts_read_ns: 0,
+            walked_ns: 0,
+            on_demand,
+        })
+    }
+
+    /// Every hook with its verdict.
+    pub fn hooks(&self) -> &[Hook] {
+        &self.hooks
+    }
+
+    /// Host and kernel.
+    pub fn host(&self) -> &HostFact {
+        &self.host
+    }
+
+    /// Memory of all maps, in bytes.
+    pub fn map_bytes(&self) -> u64 {
+        self.sizes.bytes()
+    }
+
+    /// Reads everything that moved since the last call.
+    ///
+    /// # Errors
+    ///
+    /// When the kernel refuses what it allowed before.
+    pub fn observe(&mut self) -> Result<Observation, ReadError> {
+        let mut facts = Vec::new();
+        if self.first {
+            facts.push(Fact::Host(self.host.clone()));
+            facts.push(Fact::Hooks {
+                hooks: self.hooks.clone(),
+            });
+        }
+        self.read_cgroup_events();
+        let start = monotonic_ns();
+        self.seed_new_queues()?;
+        self.sweep_old_slots(start)?;
+
+        let mono_ns = monotonic_ns();
+        let wall_ns = realtime_ns();
+        let read = self.counters.read(&self.tables, mono_ns);
+        let unknown_disk = read.devices.iter().any(|d| !self.devices.knows(d.dev));
+        if self.first || unknown_disk || mono_ns >= self.facts_read_ns + FACTS_EVERY_NS {
+            self.facts_read_ns = mono_ns;
+            facts.extend(self.refresh_devices());
+        }
+        let mut scan = self
+            .waiting
+            .scan(&self.tables, self.counters.samples(), mono_ns);
+        for (row, since) in scan.doubtful.drain(..) {
+            self.run("expire_bio", &[u64::from(row), since])?;
+        }
+        let owners: BTreeSet<u64> = read
+            .groups
+            .iter()
+            .map(|g| g.key.owner)
+            .chain(scan.waiting.iter().map(|w| w.key.owner))
+            .filter_map(|o| match o {
+                Owner::Cgroup(id) => Some(id),
+                _ => None,
+            })
+            .collect();
+        facts.extend(self.name_owners(&owners, mono_ns));
+        let loss = self.losses();
+        let observation = Observation {
+            mono_ns,
+            wall_ns,
+            facts,
+            groups: read.groups,
+            hists: read.hists,
+            devices: read.devices,
+            backlog: waiting::backlog(&scan.waiting, &self.cgroups),
+            pressure: waiting::pressure(&scan.waiting, &self.cgroups),
+            waiting: scan.waiting,
+            waiters: scan.waiters,
+            loss,
+        };
+        self.first = false;
+        Ok(observation)
+    }
+
+    fn refresh_devices(&mut self) -> Vec<Fact> {
+        let mut facts = self.devices.refresh();
+        if !self.options.devices.is_empty()
+            && let Ok(chosen) = select(&self.options.devices, &self.devices, "/sys".as_ref())
+        {
+            self.tables.allow_only(&chosen);
+        }
+        if self.devices.need_admission() && self.attach_admission() {
+            facts.push(Fact::Hooks {
+                hooks: self.hooks.clone(),
+            });
+        }
+        facts
+    }
+
+    /// A scheduler or wbt was switched on since: attaches what was not needed before. True when a verdict changed.
+    fn attach_admission(&mut self) -> bool {
+        let waits = |h: &Hook| h.verdict == Verdict::NotNeeded;
+        if !self.hooks.iter().any(waits) {
+            return false;
+        }
+        let Ok(btf) = Btf::open(Btf::VMLINUX.as_ref()) else {
+            return false;
+        };
+        let attacher = Attacher {
+            btf: &btf,
+            aya: aya::Btf::from_sys_fs().ok(),
+            forbidden: &self.options.without_hooks,
+        };
+        let new = attacher.attach(&mut self.ebpf, |p| p == Purpose::Admission);
+        for (old, new) in self.hooks.iter_mut().zip(new) {
+            if waits(old) {
+                *old = new;
+            }
+        }
+        true
+    }
+
+    /// Requests that were inserted before attach, found once for each hardware queue when its first request is seen.
+    fn seed_new_queues(&mut self) -> Result<(), ReadError> {
+        if !self.on_demand {
+            return Ok(());
+        }
+        let new: Vec<u64> = (0..self.tables.hctxs.rows())
+            .map(|row| self.tables.hctxs.key(row))
+            .filter(|key| *key != 0 && !self.seeded.contains(key))
+            .collect();
+        for hctx in new {
+            // Queues have at most 10,240 tags (BLK_MQ_MAX_DEPTH, include/linux/blk-mq.h).
+            for tag in (0..10_240).step_by(BATCH as usize) {
+                if self.run("seed", &[hctx, tag])? == 0 {
+                    break;
+                }
+            }
+            self.seeded.insert(hctx);
+        }
+        Ok(())
+    }
+
+    fn sweep_old_slots(&mut self, now: u64) -> Result<(), ReadError> {
+        if !self.on_demand {
+            return Ok(());
+        }
+        for batch in waiting::old_batches(&self.tables, now) {
+            self.run("sweep", &[u64::from(batch)])?;
+        }
+        Ok(())
+    }
+
+    fn run(&self, program: &'static str, args: &[u64]) -> Result<u32, ReadError> {
+        let failed = |why: String| ReadError::OnDemand { program, why };
+        let p: &RawTracePoint = self
+            .ebpf
+            .program(program)
+            .and_then(|p| p.try_into().ok())
+            .ok_or_else(|| failed("it is not in the object".to_owned()))?;
+        let mut options = RawTracePointRunOptions::new();
+        for (to, from) in options.args.iter_mut().zip(args) {
+            *to = *from;
+        }
+        let result = p.test_run(options).map_err(|e| failed(e.to_string()))?;
+        Ok(result.return_value)
+    }
+
+    fn read_cgroup_events(&mut self) {
+        let Some(ring) = &mut self.ring else { return };
+        while let Some(item) = ring.next() {
+            if item.len() < size_of::<CgroupEvent>() {
+                continue;
+            }
+            // SAFETY: long enough, integers only, and read unaligned.
+            let e: CgroupEvent = unsafe { item.as_ptr().cast::<CgroupEvent>().read_unaligned() };
+            let end = e.path.iter().position(|b| *b == 0).unwrap_or(e.path.len());
+            let path = String::from_utf8_lossy(e.path.get(..end).unwrap_or_default());
+            self.cgroups.event(e.id, e.hierarchy, e.gone != 0, &path);
+        }
+    }
+
+    /// Facts about owners that are seen for the first time, and about those that went away.
+    fn name_owners(&mut self, seen: &BTreeSet<u64>, now: u64) -> Vec<Fact> {
+        let unknown = |c: &Cgroups, told: &BTreeMap<u64, bool>| {
+            seen.iter()
+                .any(|id| !told.contains_key(id) && c.lookup(*id).is_none())
+        };
+        if unknown(&self.cgroups, &self.told) && now >= self.walked_ns + WALK_EVERY_NS {
+            self.walked_ns = now;
+            self.cgroups.walk();
+        }
+        let mut facts = Vec::new();
+        for id in seen {
+            if !self.told.contains_key(id)
+                && let Some((fact, _)) = self.cgroups.lookup(*id)
+            {
+                facts.push(Fact::Cgroup(fact));
+                self.told.insert(*id, false);
+            }
+        }
+        for (id, gone_told) in &mut self.told {
+            if !*gone_told && self.cgroups.lookup(*id).is_none_or(|(_, gone)| gone) {
+                facts.push(Fact::CgroupGone { id: *id });
+                *gone_told = true;
+            }
+        }
+        self.told
+            .retain(|id, gone| !*gone || self.cgroups.lookup(*id).is_some());
+        facts
+    }
+
+    fn losses(&self) -> Vec<(LossKind, u64)> {
+        let skipped = super::table::skipped_runs(&self.ebpf);
+        LossKind::ALL
+            .iter()
+            .map(|kind| {
+                let n = self.tables.loss.read(*kind as u32);
+                match kind {
+                    LossKind::SkippedRuns => (*kind, n + skipped),
+                    _ => (*kind, n),
+                }
+            })
+            .filter(|(_, n)| *n > 0)
+            .collect()
+    }
+}
+
+fn sizes_for(devices: &Devices, options: &AttachOptions) -> Sizes {
+    let cpus = std::thread::available_parallelism().map_or(1, |n| n.get() as u32);
+    let (disks, tags) = devices.tags();
+    let mut sizes = Sizes::for_machine(cpus, disks, tags);
+    if let Some(slots) = options.slots {
+        sizes.slots = slots.clamp(PROBES, 1 << 20).next_power_of_two();
+    }
+    sizes
+}
+
+fn require_some_hook(hooks: &[Hook]) -> Result<(), AttachError> {
+    if hooks
+        .iter()
+        .zip(HOOKS)
+        .any(|(h, s)| s.purpose == Purpose::Core && matches!(h.verdict, Verdict::Attached { .. }))
+    {
+        return Ok(());
+    }
+    let why: BTreeSet<&str> = hooks
+        .iter()
+        .filter_map(|h| match &h.verdict {
+            Verdict::Refused { why } => Some(why.as_str()),
+            _ => None,
+        })
+        .collect();
+    let why = why.into_iter().collect::<Vec<_>>().join("; ");
+    if let Some(mode) = lockdown("/sys/kernel/security".as_ref()).filter(|m| m == "confidentiality")
+    {
+        return Err(AttachError::Lockdown(mode));
+    }
+    if why.contains("Operation not permitted") && !rustix::process::geteuid().is_root() {
+        return Err(AttachError::NotPermitted);
+    }
+    Err(AttachError::NoHook(if why.is_empty() {
+        "this kernel has none of the block tracepoints".to_owned()
+    } else {
+        why
+    }))
+}
+
+impl Tables {
+    fn map(ebpf: &Ebpf, s: &Sizes) -> Result<Tables, AttachError> {
+        use io_starve_common::wire::ALLOW_ROWS;
+        Ok(Tables {
+            slots: Table::map(ebpf, "SLOTS", s.slots, false)?,
+            bios: Table::map(ebpf, "BIOS", s.bios, false)?,
+            groups: Table::map(ebpf, "GROUPS", s.groups, false)?,
+            devs: Table::map(ebpf, "DEVS", s.devs, false)?,
+            hists: Table::map(ebpf, "HISTS", s.hists(), false)?,
+            hctxs: Table::map(ebpf, "HCTXS", s.hctxs, false)?,
+            loss: Table::map(ebpf, "LOSS", LossKind::COUNT as u32, false)?,
+            ctrl: Table::map(ebpf, "CTRL", CTRL_COUNT, true)?,
+            allow: Table::map(ebpf, "ALLOW", ALLOW_ROWS, true)?,
+        })
+    }
+
+    /// Adds these disks to those that are followed. Nothing is taken out: a number that goes to another disk later
+    /// was asked for by name then.
+    fn allow_only(&self, disks: &[DevId]) {
+        let mask = self.allow.rows() - 1;
+        for dev in disks {
+            let key = dev_key(dev.0);
+            let places = (0..PROBES).map(|i| (probe_start(key, mask) + i) & mask);
+            for at in places {
+                let have = self.allow.read(at);
+                if have == key {
+                    break;
+                }
+                if have == 0 {
+                    self.allow.write(at, key);
+                    break;
+                }
+            }
+        }
+    }
+}
+
+fn monotonic_ns() -> u64 {
+    let t = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64
+}
+
+fn realtime_ns() -> i64 {
+    let t = rustix::time::clock_gettime(rustix::time::ClockId::Realtime);
+    t.tv_sec * 1_000_000_000 + t.tv_nsec
+}

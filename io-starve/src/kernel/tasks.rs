@@ -1,0 +1,155 @@
+//! Why a task waits, from its kernel stack, and how much memory waits to be written.
+//!
+//! Looked at only at ticks and only for tasks whose I/O waits for long: no hook on the scheduler's path.
+
+use std::{fs, path::Path};
+
+use crate::model::observation::WaitsFor;
+
+/// What a stack says about a bio that waits for admission.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stack {
+    /// It waits there, for this.
+    Waits(WaitsFor),
+    /// It is somewhere in the block layer's submission, for a reason that has no name here.
+    Submits,
+    /// It does something else.
+    Elsewhere,
+    /// The task is gone.
+    Gone,
+    /// The stack cannot be read.
+    Unknown,
+}
+
+/// Functions that submission goes through on 5.10 to 7.3; a bio on current->bio_list waits below any of them.
+const SUBMISSION: [&str; 6] = [
+    "blk_mq_submit_bio",
+    "submit_bio",
+    "rq_qos_wait",
+    "__rq_qos_throttle",
+    "blk_mq_get_request",
+    "__blk_mq_alloc_requests",
+];
+
+/// Reads /proc/TID/stack.
+pub fn stack(proc_: &Path, tid: u32) -> Stack {
+    match fs::read_to_string(proc_.join(tid.to_string()).join("stack")) {
+        Ok(text) => classify(&text),
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => Stack::Gone,
+        // ESRCH: it ended between open and read.
+        Err(e) if e.raw_os_error() == Some(3) => Stack::Gone,
+        Err(_) => Stack::Unknown,
+    }
+}
+
+fn classify(text: &str) -> Stack {
+    // Lines are `[<0>] function+0x12/0x34`; an empty file is a task that is running.
+    let mut functions = text
+        .lines()
+        .filter_map(|l| l.split_whitespace().nth(1)?.split('+').next());
+    let mut submits = false;
+    for f in functions.by_ref() {
+        match f {
+            "wbt_wait" => return Stack::Waits(WaitsFor::Wbt),
+            "ioc_rqos_throttle" => return Stack::Waits(WaitsFor::Iocost),
+            "blk_mq_get_tag" => return Stack::Waits(WaitsFor::Tags),
+            _ => submits |= SUBMISSION.iter().any(|s| f.starts_with(s)),
+        }
+    }
+    if submits {
+        Stack::Submits
+    } else {
+        Stack::Elsewhere
+    }
+}
+
+/// (dirty, writeback) bytes behind a disk, from debugfs bdi/MAJ:MIN/stats.
+pub fn disk_backlog(debugfs: &Path, dev: &str) -> Option<(u64, u64)> {
+    let text = fs::read_to_string(debugfs.join("bdi").join(dev).join("stats")).ok()?;
+    let kib = |name: &str| -> Option<u64> {
+        let line = text.lines().find(|l| l.starts_with(name))?;
+        line.split_whitespace()
+            .nth(1)?
+            .parse::<u64>()
+            .ok()
+            .map(|n| n * 1024)
+    };
+    Some((kib("BdiReclaimable:")?, kib("BdiWriteback:")?))
+}
+
+/// (dirty, writeback) bytes of a cgroup over all disks, from memory.stat of cgroup v2.
+pub fn cgroup_backlog(dir: &Path) -> Option<(u64, u64)> {
+    let text = fs::read_to_string(dir.join("memory.stat")).ok()?;
+    let field = |name: &str| -> Option<u64> {
+        text.lines()
+            .find_map(|l| l.strip_prefix(name)?.strip_prefix(' ')?.parse().ok())
+    };
+    Some((field("file_dirty")?, field("file_writeback")?))
+}
+
+/// (some, full) avg10 of a PSI file. A torn or foreign file is unknown.
+pub fn pressure(file: &Path) -> Option<(f64, f64)> {
+    let text = fs::read_to_string(file).ok()?;
+    let avg10 = |kind: &str| -> Option<f64> {
+        let line = text.lines().find(|l| l.starts_with(kind))?;
+        line.split_whitespace()
+            .find_map(|w| w.strip_prefix("avg10="))?
+            .parse()
+            .ok()
+    };
+    Some((avg10("some ")?, avg10("full ")?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stacks_name_what_is_waited_for() {
+        let wbt = "[<0>] rq_qos_wait+0xa4/0x150\n[<0>] wbt_wait+0x8e/0xf0\n[<0>] __rq_qos_throttle+0x20/0x30\n";
+        assert_eq!(classify(wbt), Stack::Waits(WaitsFor::Wbt));
+        assert_eq!(
+            classify("[<0>] blk_mq_get_tag+0x11e/0x2b0\n[<0>] __blk_mq_alloc_requests+0x1/0x2\n"),
+            Stack::Waits(WaitsFor::Tags)
+        );
+        assert_eq!(
+            classify("[<0>] io_schedule+0x1/0x2\n[<0>] submit_bio_wait+0x5/0x9\n"),
+            Stack::Submits
+        );
+        assert_eq!(classify("[<0>] do_nanosleep+0x1/0x2\n"), Stack::Elsewhere);
+        assert_eq!(classify(""), Stack::Elsewhere);
+    }
+
+    #[test]
+    fn torn_files_are_unknown() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::create_dir_all(dir.path().join("bdi/8:0")).unwrap();
+        let stats = dir.path().join("bdi/8:0/stats");
+        fs::write(&stats, "BdiWriteback:  12 kB\nBdiReclaimable:  3 kB\n").unwrap();
+        assert_eq!(disk_backlog(dir.path(), "8:0"), Some((3072, 12288)));
+        fs::write(&stats, "BdiWriteback:  12 kB\nBdiRecl").unwrap();
+        assert_eq!(disk_backlog(dir.path(), "8:0"), None);
+        let psi = dir.path().join("io.pressure");
+        fs::write(
+            &psi,
+            "some avg10=1.50 avg60=0.00 avg300=0.00 total=9\nfull avg10=0.25 avg60=0\n",
+        )
+        .unwrap();
+        assert_eq!(pressure(&psi), Some((1.5, 0.25)));
+        fs::write(&psi, "some avg10=1.5").unwrap();
+        assert_eq!(pressure(&psi), None);
+        fs::write(
+            dir.path().join("memory.stat"),
+            "anon 1\nfile_dirty 4096\nfile_writeback 0\n",
+        )
+        .unwrap();
+        assert_eq!(cgroup_backlog(dir.path()), Some((4096, 0)));
+    }
+
+    #[test]
+    fn our_own_stack_is_elsewhere_or_unreadable() {
+        let got = stack(Path::new("/proc"), std::process::id());
+        assert!(matches!(got, Stack::Elsewhere | Stack::Unknown), "{got:?}");
+        assert_eq!(stack(Path::new("/proc"), u32::MAX), Stack::Gone);
+    }
+}

@@ -1,0 +1,65 @@
+//! Accounts of requests by disk and class, which must balance.
+
+use io_starve_common::class::Class;
+use serde::{Deserialize, Serialize};
+
+use super::Model;
+use super::observation::{DevId, Stage};
+
+/// What became of the requests of one class on one disk since attach. When nothing moves between two reads,
+/// `seen` is `finished` + `merged` + `expired` + `in_flight`; under load it differs by what moved in between.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Account {
+    /// The disk.
+    pub device: DevId,
+    /// The class.
+    pub class: Class,
+    /// Lives begun.
+    pub seen: u64,
+    /// Lives ended by a completion.
+    pub finished: u64,
+    /// Lives ended by a merge.
+    pub merged: u64,
+    /// Lives given up because their end was missed.
+    pub expired: u64,
+    /// Queued or in the device at the last tick; bios in admission are not yet lives.
+    pub in_flight: u64,
+    /// Insert events.
+    pub inserts: u64,
+    /// Issue events.
+    pub issues: u64,
+    /// Requeue events.
+    pub requeues: u64,
+    /// Bytes of finished requests.
+    pub bytes: u64,
+    /// Longest queued stage that ended, in ns; `None` when none did.
+    pub queued_max_ns: Option<u64>,
+}
+
+impl Model {
+    /// Every (disk, class) seen since attach, sorted.
+    pub fn accounts(&self) -> Vec<Account> {
+        let mut accounts = Vec::new();
+        for (dev, device) in &self.devices {
+            for (class, flow) in &device.classes {
+                let t = &flow.totals;
+                accounts.push(Account {
+                    device: *dev,
+                    class: *class,
+                    seen: t.seen,
+                    finished: t.finished,
+                    merged: t.merged,
+                    expired: t.expired,
+                    in_flight: flow.now.count[Stage::Queued.index()]
+                        .saturating_add(flow.now.count[Stage::Device.index()]),
+                    inserts: t.inserts,
+                    issues: t.issues,
+                    requeues: t.requeues,
+                    bytes: t.bytes,
+                    queued_max_ns: t.queued_max_ns,
+                });
+            }
+        }
+        accounts
+    }
+}

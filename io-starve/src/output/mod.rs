@@ -1,0 +1,8 @@
+//! What front ends without a screen write, and the figures that all front ends write alike.
+
+pub mod alert;
+pub mod doctor;
+pub mod format;
+pub mod reporter;
+pub mod sink;
+pub mod text;

@@ -1,0 +1,58 @@
+//! Observations in; changes, snapshots and accounts out.
+//!
+//! Its whole state is data: written as the checkpoint of a recording and read back, it goes on exactly where it was.
+
+use serde::{Deserialize, Serialize};
+
+use crate::detect::engine::Engine;
+use crate::detect::settings::Settings;
+use crate::detect::{Change, words};
+use crate::model::Model;
+use crate::model::accounts::Account;
+use crate::model::observation::Observation;
+use crate::model::snapshot::Snapshot;
+
+/// Model and detectors with their settings.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Pipeline {
+    settings: Settings,
+    model: Model,
+    engine: Engine,
+}
+
+impl Pipeline {
+    /// Nothing seen yet.
+    pub fn new(settings: Settings) -> Pipeline {
+        Pipeline {
+            settings,
+            ..Pipeline::default()
+        }
+    }
+
+    /// Takes in one observation and judges that tick.
+    pub fn feed(&mut self, observation: &Observation) -> Vec<Change> {
+        self.model.apply(observation);
+        self.engine.step(&self.model, &self.settings)
+    }
+
+    /// The state of the machine at the last tick.
+    pub fn snapshot(&self) -> Snapshot {
+        let verdict = words::verdict(&self.model, &self.engine);
+        self.model.snapshot(self.engine.findings(), verdict)
+    }
+
+    /// The observer goes away: closes what is open, with reason `detached`.
+    pub fn detach(&mut self) -> Vec<Change> {
+        self.engine.detach(&self.model)
+    }
+
+    /// What became of the requests, by disk and class.
+    pub fn accounts(&self) -> Vec<Account> {
+        self.model.accounts()
+    }
+
+    /// The thresholds in use.
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+}

@@ -1,0 +1,21 @@
+//! Where observations come from: the kernel or a recording. In: a clock and a reader. Out: one
+//! [`Observation`] at a time, in order. A source refuses to judge: it only delivers.
+
+pub mod live;
+pub mod recording;
+pub mod replay;
+
+use crate::{kernel::ReadError, model::observation::Observation};
+
+/// Delivers observations one by one.
+#[expect(
+    async_fn_in_trait,
+    reason = "everything runs on one thread, nobody needs the future to be Send"
+)]
+pub trait Source {
+    /// The next observation, `None` after the last one. Safe to drop before it is ready: nothing is lost.
+    ///
+    /// # Errors
+    /// When the source cannot deliver any more.
+    async fn next(&mut self) -> Result<Option<Observation>, ReadError>;
+}

@@ -1,0 +1,272 @@
+//! One disk: the stages of each class, what it is set to, and its owners.
+
+use ratatui::text::Line;
+
+use super::{
+    Screen, details,
+    text::{Align, window},
+};
+use crate::{
+    model::{
+        observation::Stage,
+        snapshot::{DeviceView, Dist, OwnerView},
+    },
+    output::format,
+    tui::{app::Extent, theme::Role},
+};
+
+/// The page, and how many owners it has room for.
+pub fn page(screen: &Screen<'_>, width: usize, room: usize) -> (Vec<Line<'static>>, Extent) {
+    let Some(device) = screen.app.device() else {
+        let out = vec![
+            screen.bar("disk", "", width),
+            screen
+                .row()
+                .rest(
+                    "no disk had I/O yet",
+                    width,
+                    Align::Left,
+                    screen.style(Role::Dim),
+                )
+                .line(),
+        ];
+        return (
+            out,
+            Extent {
+                page: 1,
+                max_scroll: 0,
+            },
+        );
+    };
+    let order = screen.app.device_order();
+    let at = order
+        .iter()
+        .position(|i| screen.snap.devices[*i].dev == device.dev)
+        .unwrap_or(0)
+        + 1;
+    let title = format!("disk {} ({})", screen.safe(&device.name), device.dev);
+    let note = format!("{at} of {}, Left/Right", order.len());
+    let mut out = vec![screen.bar(&title, &note, width)];
+    if room >= 14 {
+        let mut about = details::device(screen, device, width);
+        about.truncate(if room >= 24 { 6 } else { 3 });
+        out.extend(about);
+    }
+    if room >= 12 {
+        out.extend(stages(screen, device, width, room / 3));
+    }
+    let owners = screen.app.owner_order(device);
+    let title = format!("owners: {}", owners.len());
+    out.push(screen.bar(
+        &title,
+        &format!("s sort: {}", screen.app.owner_sort.name()),
+        width,
+    ));
+    let left = room.saturating_sub(out.len());
+    let (lines, page) = table(screen, &owners, width, left);
+    out.extend(lines);
+    (
+        out,
+        Extent {
+            page,
+            max_scroll: 0,
+        },
+    )
+}
+
+/// Times of every stage by class; a stage that nothing left in the window has none.
+fn stages(
+    screen: &Screen<'_>,
+    device: &DeviceView,
+    width: usize,
+    room: usize,
+) -> Vec<Line<'static>> {
+    let title = screen.style(Role::Title);
+    let plain = screen.style(Role::Plain);
+    // A narrow screen shows the one stage in which a scheduler starves.
+    let (stages, with_p99): (&[Stage], bool) = match width {
+        96.. => (&Stage::ALL, true),
+        68.. => (&Stage::ALL, false),
+        _ => (&[Stage::Queued], false),
+    };
+    let (heads, each): (&str, usize) = if with_p99 {
+        ("p50 p99 max", 8)
+    } else {
+        ("p50 max", 9)
+    };
+    let block = if with_p99 { 3 * each + 2 } else { 2 * each };
+    let name = (width - block * stages.len()).min(22);
+    let mut head = screen.row().column("class", name, Align::Left, title);
+    for stage in stages {
+        head = head.column(
+            &format!("{} {heads}", stage.name()),
+            block,
+            Align::Right,
+            title,
+        );
+    }
+    let mut out = vec![head.line()];
+    for class in &device.classes {
+        let mut row = screen
+            .row()
+            .column(class.class.name(), name, Align::Left, plain);
+        for stage in stages {
+            let Dist {
+                count: _,
+                p50_ns,
+                p99_ns,
+                max_ns,
+            } = class.stages[stage.index()];
+            let times = if with_p99 {
+                vec![p50_ns, p99_ns, max_ns]
+            } else {
+                vec![p50_ns, max_ns]
+            };
+            row = row.column("", block - each * times.len(), Align::Left, plain);
+            for time in times {
+                row = row.column(
+                    &format::or_dash(time, format::duration),
+                    each,
+                    Align::Right,
+                    plain,
+                );
+            }
+        }
+        out.push(row.line());
+    }
+    out.truncate(room.max(2));
+    out
+}
+
+/// A column of the owners' table.
+struct Column {
+    head: &'static str,
+    room: usize,
+    /// The narrowest screen that shows it.
+    from: usize,
+    figure: fn(&OwnerView) -> String,
+}
+
+fn waiting(owner: &OwnerView, stage: Stage) -> String {
+    format::short_count(owner.waiting[stage.index()])
+}
+
+fn mean(owner: &OwnerView, stage: Stage) -> String {
+    format::or_dash(owner.mean_ns[stage.index()], format::duration)
+}
+
+const COLUMNS: [Column; 10] = [
+    Column {
+        head: "IOPS",
+        room: 7,
+        from: 60,
+        figure: |o| format::rate(o.iops),
+    },
+    Column {
+        head: "MB/s",
+        room: 7,
+        from: 79,
+        figure: |o| format::megabytes(o.bytes_per_s),
+    },
+    Column {
+        head: "admit",
+        room: 7,
+        from: 112,
+        figure: |o| waiting(o, Stage::Admission),
+    },
+    Column {
+        head: "queued",
+        room: 7,
+        from: 0,
+        figure: |o| waiting(o, Stage::Queued),
+    },
+    Column {
+        head: "device",
+        room: 7,
+        from: 112,
+        figure: |o| waiting(o, Stage::Device),
+    },
+    Column {
+        head: "mean admit",
+        room: 11,
+        from: 112,
+        figure: |o| mean(o, Stage::Admission),
+    },
+    Column {
+        head: "mean queue",
+        room: 11,
+        from: 79,
+        figure: |o| mean(o, Stage::Queued),
+    },
+    Column {
+        head: "mean dev",
+        room: 9,
+        from: 79,
+        figure: |o| mean(o, Stage::Device),
+    },
+    Column {
+        head: "oldest",
+        room: 8,
+        from: 0,
+        figure: |o| format::or_dash(o.oldest_ns, format::duration),
+    },
+    Column {
+        head: "io psi",
+        room: 8,
+        from: 112,
+        figure: psi,
+    },
+];
+
+fn psi(owner: &OwnerView) -> String {
+    format::or_dash(owner.pressure, |(some, full)| {
+        format!("{some:.0}/{full:.0}")
+    })
+}
+
+fn table(
+    screen: &Screen<'_>,
+    owners: &[&OwnerView],
+    width: usize,
+    room: usize,
+) -> (Vec<Line<'static>>, usize) {
+    let columns: Vec<_> = COLUMNS.iter().filter(|c| width >= c.from).collect();
+    let fixed: usize = columns.iter().map(|c| c.room).sum();
+    let class = if width >= 79 { 12 } else { 0 };
+    let name = width.saturating_sub(fixed + class);
+    let style = screen.style(Role::Title);
+    let mut head = screen.row().column("  owner", name, Align::Left, style);
+    if class > 0 {
+        head = head.column(" class", class, Align::Left, style);
+    }
+    for column in &columns {
+        head = head.column(column.head, column.room, Align::Right, style);
+    }
+    let mut out = vec![head.line()];
+    let rows = room.saturating_sub(1);
+    let chosen = screen.app.owner_index(owners);
+    let start = window(owners.len(), chosen, chosen, rows);
+    for (i, owner) in owners.iter().enumerate().skip(start).take(rows) {
+        let selected = i == chosen;
+        let style = screen.selectable(Role::Plain, selected);
+        let mark = if selected { "> " } else { "  " };
+        let mut row = screen.row().text(mark, style);
+        let label = screen.owner(owner.owner);
+        let label = if class > 0 {
+            label
+        } else {
+            format!("{label} {}", owner.class.name())
+        };
+        row = row.column(&label, name.saturating_sub(2), Align::Path, style);
+        if class > 0 {
+            row = row
+                .text(" ", style)
+                .column(owner.class.name(), class - 1, Align::Left, style);
+        }
+        for column in &columns {
+            row = row.column(&(column.figure)(owner), column.room, Align::Right, style);
+        }
+        out.push(row.line());
+    }
+    (out, rows.max(1))
+}

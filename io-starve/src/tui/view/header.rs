@@ -1,0 +1,232 @@
+//! The first lines: which machine, how much of it is seen, and the state in words.
+
+use ratatui::text::Line;
+
+use super::{
+    Screen,
+    text::{self, Align},
+};
+use crate::{
+    detect::finding::Severity,
+    model::{
+        observation::{Hook, Verdict},
+        snapshot::Snapshot,
+    },
+    output::format,
+    tui::{app::Mode, theme::Role},
+};
+
+/// The state in one word.
+pub fn state(snap: &Snapshot) -> (&'static str, Role) {
+    let worst = snap
+        .findings
+        .iter()
+        .filter(|f| f.closed.is_none())
+        .map(|f| f.severity)
+        .max();
+    match worst {
+        Some(severity) => (word(severity), Role::of(severity)),
+        None if snap.hooks.is_empty() => ("STARTING", Role::Strong),
+        None if missing(snap).next().is_some() || !snap.loss.is_empty() => {
+            ("PARTLY SEEN", Role::Warning)
+        }
+        None if snap.requests_seen == 0 => ("IDLE", Role::Strong),
+        None => ("OK", Role::Good),
+    }
+}
+
+/// A severity as it stands at the beginning of a line.
+pub const fn word(severity: Severity) -> &'static str {
+    match severity {
+        Severity::Info => "INFO",
+        Severity::Warning => "WARNING",
+        Severity::Critical => "CRITICAL",
+    }
+}
+
+/// A severity in four letters, for narrow screens.
+pub const fn short_word(severity: Severity) -> &'static str {
+    match severity {
+        Severity::Info => "INFO",
+        Severity::Warning => "WARN",
+        Severity::Critical => "CRIT",
+    }
+}
+
+/// Hooks that this kernel has and refuses.
+pub fn missing(snap: &Snapshot) -> impl Iterator<Item = &Hook> {
+    snap.hooks
+        .iter()
+        .filter(|h| matches!(h.verdict, Verdict::Refused { .. }))
+}
+
+/// The lines, for a screen of this size.
+pub fn lines(screen: &Screen<'_>, width: usize, height: u16) -> Vec<Line<'static>> {
+    let mut out = vec![first(screen, width)];
+    if height >= 14 {
+        out.push(second(screen, width));
+    }
+    let mut questions = Vec::new();
+    for hook in missing(screen.snap) {
+        let question = screen.safe(&hook.question);
+        if !questions.contains(&question) {
+            questions.push(question);
+        }
+    }
+    if !questions.is_empty() && height >= 14 {
+        let row = screen
+            .row()
+            .text("cannot tell: ", screen.style(Role::Warning));
+        out.push(
+            row.rest(
+                &questions.join("; "),
+                width,
+                Align::Left,
+                screen.style(Role::Plain),
+            )
+            .line(),
+        );
+    }
+    out.extend(verdict(
+        screen,
+        width,
+        if height >= 20 || width < 60 { 2 } else { 1 },
+    ));
+    out
+}
+
+fn first(screen: &Screen<'_>, width: usize) -> Line<'static> {
+    let (app, snap) = (screen.app, screen.snap);
+    let mode = match &app.mode {
+        Mode::Live => "live".to_owned(),
+        Mode::Replay { name } => format!("replay {}", screen.safe(name)),
+        Mode::Demo { name } => format!("demo {}", screen.safe(name)),
+    };
+    let mode = if app.ended {
+        format!("{mode}, ended")
+    } else {
+        mode
+    };
+    let paused = app.behind_ns().map(|behind| match behind {
+        0 => "PAUSED ".to_owned(),
+        _ => format!("PAUSED, {} behind ", format::duration(behind)),
+    });
+    // What was recorded may be of another day.
+    let time = match app.mode {
+        Mode::Replay { .. } | Mode::Demo { .. } if width >= 80 => {
+            screen.date_and_clock(snap.mono_ns)
+        }
+        _ => screen.clock(snap.mono_ns),
+    };
+    let mark = paused.as_deref().unwrap_or_default();
+    // The mark and the time are never cut, the mode only after the machine's name.
+    let fixed = text::width(mark) + time.len() + 2;
+    let mode = text::cut(
+        &mode,
+        width.saturating_sub(fixed + 12),
+        Align::Left,
+        screen.look.theme.ellipsis(),
+    );
+    let right = fixed + text::width(&mode);
+    let host = match &snap.host {
+        Some(host) => format!(
+            " {}{}{}",
+            screen.safe(&host.name),
+            screen.look.theme.dot(),
+            screen.safe(&host.kernel)
+        ),
+        None => " host not known yet".to_owned(),
+    };
+    let row = screen
+        .row()
+        .text("io-starve", screen.style(Role::Title))
+        .rest(
+            &host,
+            width.saturating_sub(right + 1),
+            Align::Left,
+            screen.style(Role::Plain),
+        );
+    let gap = width.saturating_sub(row.width() + right);
+    let mode_role = if app.ended { Role::Strong } else { Role::Dim };
+    row.text(" ".repeat(gap), screen.style(Role::Plain))
+        .text(mark, screen.style(Role::Warning))
+        .text(format!("{mode}  "), screen.style(mode_role))
+        .text(time, screen.style(Role::Plain))
+        .line()
+}
+
+fn second(screen: &Screen<'_>, width: usize) -> Line<'static> {
+    let snap = screen.snap;
+    let dot = screen.look.theme.dot();
+    let (attached, wanted) = snap.hooks_attached();
+    if snap.hooks.is_empty() {
+        return screen
+            .row()
+            .rest(
+                "hooks not known yet",
+                width,
+                Align::Left,
+                screen.style(Role::Plain),
+            )
+            .line();
+    }
+    let hooks = format!("hooks {attached} of {wanted}");
+    let hooks_role = if attached < wanted {
+        Role::Warning
+    } else {
+        Role::Plain
+    };
+    let (loss, loss_role) = match snap.loss_total() {
+        0 => ("nothing lost".to_owned(), Role::Plain),
+        n => (format!("LOST {} (key 4)", format::count(n)), Role::Warning),
+    };
+    let pressure = snap
+        .pressure
+        .map(|(some, full)| format!("{dot}io pressure {some:.0}/{full:.0} %"));
+    let rest = format!(
+        "{}{dot}{} requests seen",
+        pressure.unwrap_or_default(),
+        format::count(snap.requests_seen)
+    );
+    screen
+        .row()
+        .rest(&hooks, width, Align::Left, screen.style(hooks_role))
+        .rest(dot, width, Align::Left, screen.style(Role::Dim))
+        .rest(&loss, width, Align::Left, screen.style(loss_role))
+        .rest(&rest, width, Align::Left, screen.style(Role::Plain))
+        .line()
+}
+
+fn verdict(screen: &Screen<'_>, width: usize, most: usize) -> Vec<Line<'static>> {
+    let (word, role) = state(screen.snap);
+    let words = match screen.snap.verdict.as_str() {
+        "" => "waiting for the first reading".to_owned(),
+        words => screen.safe(words),
+    };
+    let mut lines = text::wrap(&format!("{word}: {words}"), width);
+    if lines.len() > most {
+        let rest = lines.split_off(most - 1).join(" ");
+        lines.push(text::cut(
+            &rest,
+            width,
+            Align::Left,
+            screen.look.theme.ellipsis(),
+        ));
+    }
+    let mut out = Vec::new();
+    for line in lines {
+        // Only the word is coloured; it may be broken only where the screen is too narrow for it.
+        let (mark, words) = match line.strip_prefix(word) {
+            Some(words) if out.is_empty() => (word, words),
+            _ => ("", line.as_str()),
+        };
+        out.push(
+            screen
+                .row()
+                .text(mark, screen.style(role))
+                .text(words, screen.style(Role::Plain))
+                .line(),
+        );
+    }
+    out
+}
