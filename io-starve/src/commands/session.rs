@@ -205,6 +205,7 @@ impl Lines {
         alerts: &[Alert],
         session: &Session,
     ) -> Result<(), CommandError> {
+        self.sink.check()?;
         self.alerts(alerts)?;
         if self.format == LineFormat::Text {
             let due = *self.table_due_ns.get_or_insert(mono_ns + TABLE_NS);
