@@ -3,7 +3,7 @@
 
 use aya_ebpf::{macros::raw_tracepoint, programs::RawTracePointContext};
 use io_starve_common::{
-    request::{Event, FREE, ISSUED, step},
+    request::{Event, FREE, ISSUED, same_life, step},
     wire::{BATCH, Claim, LossKind, RECHECK_NS},
 };
 
@@ -47,7 +47,7 @@ pub fn sweep(ctx: RawTracePointContext) -> i32 {
             let start_ns = load::<u64, false>(rq, conf!(off.rq_start));
             let state = load::<u32, false>(rq, conf!(off.rq_state));
             let alive = refs != 0
-                && start_ns == life.start_ns
+                && same_life(&life, start_ns)
                 && (life.state == ISSUED || state == MQ_RQ_IDLE);
             // The request may have moved on while it was looked at.
             if alive || (*slot).life != life {
