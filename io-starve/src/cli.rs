@@ -53,6 +53,20 @@ pub struct AttachArgs {
     /// How many requests can be followed at a time; chosen by the machine's disks when not given
     #[arg(long, global = true, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub slots: Option<u32>,
+    /// For tests and to compare the cost: attach raw tracepoints even where typed ones are to be had
+    #[arg(long, global = true, hide = true)]
+    pub raw_tracepoints: bool,
+    /// Time between two status alerts; 60s when not given
+    #[arg(long, global = true, value_name = "TIME", value_parser = duration)]
+    pub status_every: Option<Duration>,
+}
+
+impl AttachArgs {
+    /// Time between two status alerts, in ns.
+    pub fn status_ns(&self) -> u64 {
+        let default = Duration::from_secs(60);
+        self.status_every.unwrap_or(default).as_nanos() as u64
+    }
 }
 
 /// What to do.

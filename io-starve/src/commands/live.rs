@@ -44,6 +44,7 @@ impl Common {
         let audience = Audience {
             min_severity,
             focus,
+            status_ns: self.attach.status_ns(),
         };
         Session::new(&self.settings, labels, self.attach.interval, audience)
     }

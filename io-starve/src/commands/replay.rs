@@ -54,6 +54,7 @@ pub(super) async fn play<R: BufRead>(
             cgroups: common.attach.cgroup.clone(),
             devices: common.attach.device.clone(),
         },
+        status_ns: common.attach.status_ns(),
     };
     let session = Session::resume(recording.checkpoint(), &settings, audience)?;
     let by_itself = match std::io::stdout().is_terminal() {

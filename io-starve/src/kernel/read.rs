@@ -116,7 +116,7 @@ impl Attached {
 
         let attacher = Attacher {
             btf: &btf,
-            aya: aya::Btf::from_sys_fs().ok(),
+            aya: typed_tracepoints(options),
             forbidden: &options.without_hooks,
         };
         let admission = devices.need_admission();
@@ -263,7 +263,7 @@ impl Attached {
         };
         let attacher = Attacher {
             btf: &btf,
-            aya: aya::Btf::from_sys_fs().ok(),
+            aya: typed_tracepoints(&self.options),
             forbidden: &self.options.without_hooks,
         };
         let new = attacher.attach(&mut self.ebpf, |p| p == Purpose::Admission);
@@ -379,6 +379,14 @@ impl Attached {
             .filter(|(_, n)| *n > 0)
             .collect()
     }
+}
+
+/// aya's view of the kernel's types, with which typed tracepoints are attached; `None`: raw ones instead.
+fn typed_tracepoints(options: &AttachOptions) -> Option<aya::Btf> {
+    if options.raw_tracepoints {
+        return None;
+    }
+    aya::Btf::from_sys_fs().ok()
 }
 
 fn sizes_for(devices: &Devices, options: &AttachOptions) -> Sizes {

@@ -28,9 +28,6 @@ use crate::{
     source::recording::VERSION,
 };
 
-/// Time between two `status` alerts, in ns.
-const STATUS_NS: u64 = 60_000_000_000;
-
 const NS_PER_MS: u64 = 1_000_000;
 
 /// What has been told so far.
@@ -56,6 +53,8 @@ pub struct Audience {
     pub min_severity: Severity,
     /// Cgroups and disks.
     pub focus: Focus,
+    /// Time between two `status` alerts, in ns.
+    pub status_ns: u64,
 }
 
 impl Audience {
@@ -126,7 +125,7 @@ impl Reporter {
                 interval_ms: self.interval_ms,
                 settings: self.settings.clone(),
             }))));
-            self.status_due_ns = Some(observation.mono_ns + STATUS_NS);
+            self.status_due_ns = Some(observation.mono_ns + self.audience.status_ns);
         }
         self.changes(changes, &snapshot, &mut alerts);
         if due.is_some_and(|due| observation.mono_ns >= due) {
@@ -135,7 +134,7 @@ impl Reporter {
                 totals: totals(&snapshot, pipeline),
                 open: self.open(),
             }))));
-            self.status_due_ns = Some(observation.mono_ns + STATUS_NS);
+            self.status_due_ns = Some(observation.mono_ns + self.audience.status_ns);
         }
         alerts
     }

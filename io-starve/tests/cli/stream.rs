@@ -193,6 +193,7 @@ impl Run {
         let audience = Audience {
             min_severity: Severity::Info,
             focus: Focus::default(),
+            status_ns: 60_000_000_000,
         };
         Run {
             pipeline: Pipeline::new(Settings::default()),

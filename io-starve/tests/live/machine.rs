@@ -54,8 +54,15 @@ impl Disk {
         let tmpfs = Mount::new("tmpfs");
         let file = tmpfs.path().join("disk");
         fs::write(&file, vec![0x5a; bytes as usize]).unwrap();
-        let path = output(Command::new("losetup").args(["--find", "--show"]).arg(&file));
-        let disk = Disk { path, _tmpfs: tmpfs };
+        let path = output(
+            Command::new("losetup")
+                .args(["--find", "--show"])
+                .arg(&file),
+        );
+        let disk = Disk {
+            path,
+            _tmpfs: tmpfs,
+        };
         fs::write(disk.queue("scheduler"), scheduler).unwrap();
         disk
     }
@@ -90,7 +97,9 @@ impl Disk {
 
 impl Drop for Disk {
     fn drop(&mut self) {
-        let _ = Command::new("losetup").args(["--detach", &self.path]).status();
+        let _ = Command::new("losetup")
+            .args(["--detach", &self.path])
+            .status();
     }
 }
 
@@ -100,7 +109,11 @@ pub struct Mount(TempDir);
 impl Mount {
     fn new(kind: &str) -> Mount {
         let dir = tempfile::tempdir().unwrap();
-        output(Command::new("mount").args(["-t", kind, kind]).arg(dir.path()));
+        output(
+            Command::new("mount")
+                .args(["-t", kind, kind])
+                .arg(dir.path()),
+        );
         Mount(dir)
     }
 
@@ -111,7 +124,10 @@ impl Mount {
 
 impl Drop for Mount {
     fn drop(&mut self) {
-        let _ = Command::new("umount").arg("--lazy").arg(self.path()).status();
+        let _ = Command::new("umount")
+            .arg("--lazy")
+            .arg(self.path())
+            .status();
     }
 }
 
@@ -140,10 +156,17 @@ impl Trace {
         let put = |file: &str, text: &str| fs::write(instance.join(file), text).unwrap();
         put("trace_clock", "mono");
         put("buffer_size_kb", "131072");
-        let (major, minor) = disk.dev().split_once(',').map(|(a, b)| (a.to_owned(), b.to_owned())).unwrap();
+        let (major, minor) = disk
+            .dev()
+            .split_once(',')
+            .map(|(a, b)| (a.to_owned(), b.to_owned()))
+            .unwrap();
         let dev = major.parse::<u64>().unwrap() << 20 | minor.parse::<u64>().unwrap();
         for event in EVENTS {
-            put(&format!("events/block/{event}/filter"), &format!("dev == {dev}"));
+            put(
+                &format!("events/block/{event}/filter"),
+                &format!("dev == {dev}"),
+            );
             put(&format!("events/block/{event}/enable"), "1");
         }
         Trace {
@@ -230,7 +253,8 @@ impl Traced {
             }
             "block_rq_complete" => {
                 let queued = self.queued.remove(&sector);
-                if let (Some(insert), Some((issue, class))) = (queued, self.issued.remove(&sector)) {
+                if let (Some(insert), Some((issue, class))) = (queued, self.issued.remove(&sector))
+                {
                     let of = self.classes.entry(class).or_default();
                     of.longest_queued_ms = of.longest_queued_ms.max((issue - insert) * 1e3);
                 }
@@ -265,14 +289,9 @@ pub struct Watch {
 
 impl Watch {
     pub fn start(disk: &Disk, args: &[&str]) -> Watch {
-        Watch::start_with(disk, args, &[])
-    }
-
-    pub fn start_with(disk: &Disk, args: &[&str], env: &[(&str, &str)]) -> Watch {
         let mut child = io_starve()
             .args(["watch", "--device", disk.name(), "--status-every", "1s"])
             .args(args)
-            .envs(env.iter().copied())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()
@@ -349,8 +368,10 @@ pub fn fio(disk: &Disk, job: &str) {
 
 /// Names of the BPF programs that a process holds.
 pub fn programs_of(pid: u32) -> Vec<String> {
-    let all: Value =
-        serde_json::from_str(&output(Command::new("bpftool").args(["--json", "prog", "show"]))).unwrap();
+    let all: Value = serde_json::from_str(&output(
+        Command::new("bpftool").args(["--json", "prog", "show"]),
+    ))
+    .unwrap();
     all.as_array()
         .unwrap()
         .iter()

@@ -46,7 +46,10 @@ fn counts_and_waits_agree_with_the_kernels_trace() {
     disk.settle();
     let stop = watch.stop();
     let kernel = trace.stop();
-    assert_eq!(kernel.overrun, 0, "the trace buffer was too small for the run");
+    assert_eq!(
+        kernel.overrun, 0,
+        "the trace buffer was too small for the run"
+    );
     assert_eq!(stop["loss"]["events"], 0, "{stop:#}");
 
     let mut classes = 0;
@@ -74,7 +77,10 @@ fn counts_and_waits_agree_with_the_kernels_trace() {
         }
         classes += u32::from(ours("issues") > 0);
     }
-    assert!(classes >= 3, "the load has reads, sync writes and async writes: {stop:#}");
+    assert!(
+        classes >= 3,
+        "the load has reads, sync writes and async writes: {stop:#}"
+    );
 }
 
 #[test]
@@ -137,7 +143,10 @@ fn one_refused_hook_is_said_and_takes_nothing_else_with_it() {
             hooks["wanted"].as_u64().unwrap(),
             "without {hook}: {hooks}"
         );
-        assert!(stop["requests_seen"].as_u64().unwrap() > 0, "without {hook}");
+        assert!(
+            stop["requests_seen"].as_u64().unwrap() > 0,
+            "without {hook}"
+        );
     }
 }
 
@@ -158,13 +167,25 @@ fn no_hook_at_all_is_an_error_of_its_own() {
     let out = cmd.output().unwrap();
     let said = String::from_utf8_lossy(&out.stderr);
     assert_eq!(out.status.code(), Some(5), "{said}");
-    assert!(said.contains("no hook could be attached") && said.contains("doctor"), "{said}");
+    assert!(
+        said.contains("no hook could be attached") && said.contains("doctor"),
+        "{said}"
+    );
 
-    let out = io_starve().args(["watch", "--without-hook", "nonsense"]).output().unwrap();
+    let out = io_starve()
+        .args(["watch", "--without-hook", "nonsense"])
+        .output()
+        .unwrap();
     assert_eq!(out.status.code(), Some(2));
-    let out = io_starve().args(["watch", "--device", "nosuchdisk"]).output().unwrap();
+    let out = io_starve()
+        .args(["watch", "--device", "nosuchdisk"])
+        .output()
+        .unwrap();
     assert_eq!(out.status.code(), Some(2));
-    assert!(String::from_utf8_lossy(&out.stderr).contains("loop"), "the disks that there are");
+    assert!(
+        String::from_utf8_lossy(&out.stderr).contains("loop"),
+        "the disks that there are"
+    );
 }
 
 #[test]
@@ -178,11 +199,14 @@ fn far_too_few_slots_are_counted_and_the_rest_stays_right() {
     );
     disk.settle();
     let stop = watch.stop();
-    let full = &stop["loss"]["by_kind"]["slots-full"];
+    let full = &stop["loss"]["kinds"]["slots-full"];
     assert!(full.as_u64().unwrap() > 0, "{stop:#}");
     for a in stop["accounts"].as_array().unwrap() {
         let n = |field: &str| a[field].as_u64().unwrap();
-        assert_eq!(n("seen"), n("finished") + n("merged") + n("expired") + n("in_flight"));
+        assert_eq!(
+            n("seen"),
+            n("finished") + n("merged") + n("expired") + n("in_flight")
+        );
     }
 }
 
@@ -190,10 +214,11 @@ fn far_too_few_slots_are_counted_and_the_rest_stays_right() {
 #[ignore = "attaches to this kernel, needs root: cargo xtask test"]
 fn raw_tracepoints_count_like_typed_ones() {
     let disk = Disk::new(64 << 20, "mq-deadline");
-    let job = "[r]\nrw=randread\nbs=4k\ndirect=1\nioengine=psync\nsize=64m\nio_size=8m\nrandseed=1\n";
+    let job =
+        "[r]\nrw=randread\nbs=4k\ndirect=1\nioengine=psync\nsize=64m\nio_size=8m\nrandseed=1\n";
     let mut seen = BTreeMap::new();
-    for raw in ["0", "1"] {
-        let watch = Watch::start_with(&disk, &[], &[("IO_STARVE_RAW_TRACEPOINTS", raw)]);
+    for args in [&[][..], &["--raw-tracepoints"]] {
+        let watch = Watch::start(&disk, args);
         fio(&disk, job);
         disk.settle();
         let stop = watch.stop();
@@ -215,7 +240,10 @@ fn raw_tracepoints_count_like_typed_ones() {
 fn a_signal_detaches_everything_and_says_so() {
     let disk = Disk::new(64 << 20, "none");
     let watch = Watch::start(&disk, &[]);
-    assert!(!programs_of(watch.pid()).is_empty(), "something is attached");
+    assert!(
+        !programs_of(watch.pid()).is_empty(),
+        "something is attached"
+    );
     let pid = watch.pid();
     let stop = watch.stop();
     assert_eq!(stop["reason"], "signal", "{stop:#}");
@@ -227,7 +255,10 @@ fn a_signal_detaches_everything_and_says_so() {
 fn run_passes_the_commands_exit_code_on() {
     let code = |args: &[&str]| {
         let out = io_starve().arg("run").args(args).output().unwrap();
-        (out.status.code(), String::from_utf8_lossy(&out.stderr).into_owned())
+        (
+            out.status.code(),
+            String::from_utf8_lossy(&out.stderr).into_owned(),
+        )
     };
     assert_eq!(code(&["--", "sh", "-c", "exit 7"]).0, Some(7));
     assert_eq!(code(&["--", "/nonexistent/program"]).0, Some(127));
@@ -256,7 +287,9 @@ fn a_cgroup_that_is_gone_keeps_its_name() {
     );
     let status = Command::new("sh").args(["-c", &script]).status().unwrap();
     assert!(status.success());
-    machine::until("the cgroup can be removed", || std::fs::remove_dir(&group).ok());
+    machine::until("the cgroup can be removed", || {
+        std::fs::remove_dir(&group).ok()
+    });
     watch.stop();
     let recorded = zstd::decode_all(std::fs::File::open(&file).unwrap()).unwrap();
     let name = group.file_name().unwrap().to_str().unwrap();
