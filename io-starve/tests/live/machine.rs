@@ -1,7 +1,7 @@
 //! Loop devices, the kernel's trace and a running `watch`, each put away when dropped.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     fs,
     io::{BufRead as _, BufReader},
     path::{Path, PathBuf},
@@ -366,22 +366,26 @@ pub fn fio(disk: &Disk, job: &str) {
     );
 }
 
-/// Names of the BPF programs that a process holds.
-pub fn programs_of(pid: u32) -> Vec<String> {
-    let all: Value = serde_json::from_str(&output(
-        Command::new("bpftool").args(["--json", "prog", "show"]),
-    ))
-    .unwrap();
-    all.as_array()
-        .unwrap()
-        .iter()
-        .filter(|p| {
-            p["pids"]
-                .as_array()
-                .is_some_and(|pids| pids.iter().any(|q| q["pid"] == pid))
+/// Ids of the BPF programs that a process holds.
+pub fn programs_of(pid: u32) -> BTreeSet<u64> {
+    let dir = format!("/proc/{pid}/fdinfo");
+    fs::read_dir(dir)
+        .into_iter()
+        .flatten()
+        .filter_map(|fd| fs::read_to_string(fd.ok()?.path()).ok())
+        .filter_map(|info| {
+            let id = info.lines().find_map(|l| l.strip_prefix("prog_id:"))?;
+            id.trim().parse().ok()
         })
-        .map(|p| p["name"].to_string())
         .collect()
+}
+
+/// Ids of every BPF program that the kernel has.
+pub fn programs() -> BTreeSet<u64> {
+    let text = output(Command::new("bpftool").args(["--json", "prog", "show"]));
+    let all: Value = serde_json::from_str(&text).unwrap();
+    let ids = all.as_array().unwrap().iter().map(|p| p["id"].as_u64());
+    ids.map(Option::unwrap).collect()
 }
 
 /// Where a cgroup can be made whose I/O is charged to it.
