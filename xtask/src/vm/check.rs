@@ -13,7 +13,7 @@ use serde_json::Value;
 
 use super::{
     queue::{Ended, Queue},
-    results::{Alert, Results},
+    results::{Alert, Observed, Results},
     rule::{self, Limits, Met},
     scenario::{Attach, Scenario},
     trace::{self, Event, What},
@@ -34,6 +34,16 @@ pub struct Report {
     pub notes: Vec<String>,
 }
 
+impl Report {
+    /// A report of one problem.
+    pub fn problem(text: String) -> Report {
+        Report {
+            problems: vec![text],
+            notes: Vec::new(),
+        }
+    }
+}
+
 /// What the trace says about the whole run.
 struct Truth {
     events: Vec<Event>,
@@ -45,8 +55,8 @@ struct Truth {
     strict: Vec<Met>,
 }
 
-/// Makes all comparisons.
-pub fn check(s: &Scenario, r: &Results) -> Report {
+/// Compares what concerns one scenario. `observed` is `None` when io-starve did not run.
+pub fn check(s: &Scenario, r: &Results, observed: Option<&Observed>) -> Report {
     let mut report = Report::default();
     report
         .problems
@@ -66,22 +76,48 @@ pub fn check(s: &Scenario, r: &Results) -> Report {
         accounts::fio_counts(s, r, t, &mut report);
         disease_shows(s, t, &mut report);
     }
-    let Some(alerts) = &r.alerts else {
-        report.notes.push("io-starve did not run".to_string());
+    let Some(observed) = observed else {
         return report;
     };
-    process(r, alerts, &mut report);
-    replay(r, alerts, &mut report);
-    accounts::accounts(alerts, &mut report);
-    if let Some(t) = &truth {
-        if s.attach == Attach::Before {
-            accounts::counts(alerts, t, &mut report);
-            accounts::longest(alerts, t, &mut report);
-        }
-        verdicts::verdicts(s, r, alerts, t, &mut report);
+    let rows = accounts::rows(&observed.alerts, &r.device.0);
+    accounts::balance(&rows, &mut report);
+    // Attached later, it has not seen what the trace has.
+    if let Some(t) = truth.as_ref().filter(|_| s.attach == Attach::Before) {
+        accounts::counts(&rows, t, &mut report);
+        accounts::longest(&rows, t, &mut report);
     }
-    verdicts::expectations(s, alerts, &mut report);
+    let alerts = of_device(&observed.alerts, &r.device.1);
+    if let Some(t) = &truth {
+        verdicts::verdicts(s, &observed.marks, &alerts, t, &mut report);
+    }
+    verdicts::expectations(s, &alerts, &mut report);
     report
+}
+
+/// Compares what concerns the observer of a batch as a whole: how it ended, what it lost, its recording.
+pub fn check_observer(o: &Observed) -> Report {
+    let mut report = Report::default();
+    report
+        .problems
+        .extend(o.errors.iter().map(|e| format!("guest: {e}")));
+    process(o, &mut report);
+    replay(o, &mut report);
+    report
+}
+
+/// Alerts of findings on a device.
+fn of_device<'a>(alerts: &'a [Alert], number: &str) -> Vec<&'a Alert> {
+    let on_it = |a: &&Alert| {
+        let (major, minor) = (a.number("/device/major"), a.number("/device/minor"));
+        major
+            .zip(minor)
+            .is_some_and(|(major, minor)| format!("{major}:{minor}") == number)
+    };
+    alerts
+        .iter()
+        .filter(|a| a.is_finding())
+        .filter(on_it)
+        .collect()
 }
 
 fn truth(r: &Results, report: &mut Report) -> Result<Truth> {
@@ -164,9 +200,9 @@ fn lasts(m: &Met) -> bool {
     m.until_ns - m.from_ns >= MUST_LAST
 }
 
-fn process(r: &Results, alerts: &[Alert], report: &mut Report) {
+fn process(o: &Observed, report: &mut Report) {
     for name in ["watch", "replay"] {
-        match r.codes.get(name).map(String::as_str) {
+        match o.codes.get(name).map(String::as_str) {
             Some("0") => {}
             Some(code) => report
                 .problems
@@ -176,50 +212,50 @@ fn process(r: &Results, alerts: &[Alert], report: &mut Report) {
                 .push(format!("io-starve {name} left no exit code")),
         }
     }
-    for line in r.stderr.lines() {
+    for line in o.stderr.lines() {
         if line.contains("panicked at") || line.contains("verifier") || line.contains("refused") {
             report.problems.push(format!("io-starve said: {line}"));
         }
     }
     for event in ["start", "stop"] {
-        if alerts.iter().filter(|a| a.event() == event).count() != 1 {
+        if o.alerts.iter().filter(|a| a.event() == event).count() != 1 {
             report
                 .problems
                 .push(format!("not exactly one {event} event"));
         }
     }
-    let lost = stop(alerts).and_then(|a| a.number("/loss/events"));
-    if lost != Some(0) {
-        let loss = stop(alerts)
-            .and_then(|a| a.json.get("loss"))
-            .map(Value::to_string);
+    let stop = stop(&o.alerts);
+    if stop.and_then(|a| a.number("/loss/events")) != Some(0) {
+        let loss = stop.and_then(|a| a.json.get("loss")).map(Value::to_string);
         report
             .problems
             .push(format!("events were lost: {}", loss.unwrap_or_default()));
     }
 }
 
-fn replay(r: &Results, alerts: &[Alert], report: &mut Report) {
-    let live: Vec<&str> = alerts
-        .iter()
-        .filter(|a| a.is_finding())
-        .map(|a| a.line.as_str())
-        .collect();
-    let again: Vec<&str> = r
-        .replay
-        .iter()
-        .filter(|a| a.is_finding())
-        .map(|a| a.line.as_str())
-        .collect();
+fn replay(o: &Observed, report: &mut Report) {
+    let lines = |alerts: &[Alert]| -> Vec<String> {
+        alerts
+            .iter()
+            .filter(|a| a.is_finding())
+            .map(|a| a.line.clone())
+            .collect()
+    };
+    let (live, again) = (lines(&o.alerts), lines(&o.replay));
     if live == again {
+        report.notes.push(format!(
+            "{} finding lines, the same in the replay",
+            live.len()
+        ));
         return;
     }
     let at = live.iter().zip(&again).take_while(|(a, b)| a == b).count();
+    let line = |lines: &[String]| lines.get(at).map_or("(ended)".to_string(), Clone::clone);
     report.problems.push(format!(
         "the replay differs from the live run at finding line {}:\n      live   {}\n      replay {}",
         at + 1,
-        live.get(at).unwrap_or(&"(ended)"),
-        again.get(at).unwrap_or(&"(ended)")
+        line(&live),
+        line(&again)
     ));
 }
 

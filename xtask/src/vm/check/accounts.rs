@@ -59,12 +59,16 @@ pub fn fio_counts(s: &Scenario, r: &Results, t: &Truth, report: &mut Report) {
     }
 }
 
-/// The accounts of the `stop` event: class -> fields.
-fn account_rows(alerts: &[Alert]) -> Vec<(Class, &Value)> {
+/// One row of the accounts in the `stop` event.
+pub type Row<'a> = (Class, &'a Value);
+
+/// The rows of a device.
+pub fn rows<'a>(alerts: &'a [Alert], device: &str) -> Vec<Row<'a>> {
     stop(alerts)
         .and_then(|a| a.json.get("accounts")?.as_array())
         .map(|rows| {
             rows.iter()
+                .filter(|row| row.get("device").and_then(Value::as_str) == Some(device))
                 .filter_map(|row| Some((class_by_name(row.get("class")?.as_str()?)?, row)))
                 .collect()
         })
@@ -76,14 +80,14 @@ fn field(row: &Value, name: &str) -> u64 {
 }
 
 /// seen = finished + merged + in flight + expired, and at the end nothing is in flight.
-pub fn accounts(alerts: &[Alert], report: &mut Report) {
-    let rows = account_rows(alerts);
+pub fn balance(rows: &[Row], report: &mut Report) {
     if rows.is_empty() {
         report
             .problems
-            .push("the stop event has no accounts".to_string());
+            .push("the stop event has no accounts of the device".to_string());
     }
     for (class, row) in rows {
+        let row = *row;
         let parts = ["finished", "merged", "in_flight", "expired"].map(|n| field(row, n));
         if field(row, "seen") != parts.iter().sum::<u64>() {
             report.problems.push(format!(
@@ -111,8 +115,7 @@ const COUNTED: [Class; 5] = [
     Class::Discard,
 ];
 
-pub fn counts(alerts: &[Alert], t: &Truth, report: &mut Report) {
-    let rows = account_rows(alerts);
+pub fn counts(rows: &[Row], t: &Truth, report: &mut Report) {
     for class in COUNTED {
         let ours = |name| {
             rows.iter()
@@ -147,8 +150,7 @@ pub fn counts(alerts: &[Alert], t: &Truth, report: &mut Report) {
 }
 
 /// Longest wait in the queue within 5 %; the trace rounds to microseconds and is stamped a moment later, so a millisecond is allowed always.
-pub fn longest(alerts: &[Alert], t: &Truth, report: &mut Report) {
-    let rows = account_rows(alerts);
+pub fn longest(rows: &[Row], t: &Truth, report: &mut Report) {
     for (class, ns) in &t.longest_queued {
         let theirs = *ns as f64 / 1e6;
         let ours = rows

@@ -1,8 +1,10 @@
 //! Findings: against the rule applied to the kernel's trace, and against what the scenario expects.
 
+use std::collections::BTreeMap;
+
 use super::{MS, MUST_LAST, Report, TICK, Truth};
 use crate::vm::{
-    results::{Alert, Results},
+    results::Alert,
     scenario::{Attach, ExpectedFinding, KINDS, Scenario},
 };
 
@@ -16,12 +18,19 @@ const FOUND_AFTER_ATTACH: u64 = 2_000 * MS;
 const HOLD_DOWN: u64 = 10_000 * MS;
 
 /// Findings against the rule applied to the trace: the same verdict, and in time.
-pub fn verdicts(s: &Scenario, r: &Results, alerts: &[Alert], t: &Truth, report: &mut Report) {
-    let attached = r.marks.get("attached").copied().unwrap_or_default();
-    let stopped = r.marks.get("stop").copied().unwrap_or(u64::MAX);
+pub fn verdicts(
+    s: &Scenario,
+    marks: &BTreeMap<String, u64>,
+    alerts: &[&Alert],
+    t: &Truth,
+    report: &mut Report,
+) {
+    let attached = marks.get("attached").copied().unwrap_or_default();
+    let stopped = marks.get("stop").copied().unwrap_or(u64::MAX);
     for kind in KINDS.iter().filter(|k| **k != "device-stall") {
         let opened: Vec<&Alert> = alerts
             .iter()
+            .copied()
             .filter(|a| a.event() == "open" && a.text("/kind") == *kind)
             .collect();
         let may = t
@@ -79,9 +88,14 @@ pub fn verdicts(s: &Scenario, r: &Results, alerts: &[Alert], t: &Truth, report: 
     }
 }
 
-pub fn expectations(s: &Scenario, alerts: &[Alert], report: &mut Report) {
-    let of =
-        |event: &str| -> Vec<&Alert> { alerts.iter().filter(|a| a.event() == event).collect() };
+pub fn expectations(s: &Scenario, alerts: &[&Alert], report: &mut Report) {
+    let of = |event: &str| -> Vec<&Alert> {
+        alerts
+            .iter()
+            .copied()
+            .filter(|a| a.event() == event)
+            .collect()
+    };
     let opened = of("open");
     for f in &s.expect.findings {
         let misses: Vec<Vec<String>> = opened
@@ -142,10 +156,11 @@ fn held_down(open: &Alert, close: &Alert, report: &mut Report) {
 }
 
 /// What of an expectation an opened finding, with all that was said of it later, does not meet.
-fn misses(s: &Scenario, f: &ExpectedFinding, open: &Alert, alerts: &[Alert]) -> Vec<String> {
+fn misses(s: &Scenario, f: &ExpectedFinding, open: &Alert, alerts: &[&Alert]) -> Vec<String> {
     let id = open.text("/id");
     let said: Vec<&Alert> = alerts
         .iter()
+        .copied()
         .filter(|a| a.is_finding() && a.text("/id") == id)
         .collect();
     let cgroup = |below: &str| {
