@@ -27,7 +27,13 @@ attach() {
 	# shellcheck disable=SC2086 # lists of words
 	io-starve watch $devices --output "$OUT/events.ndjson" --record "$OUT/run.rec" $EXTRA >"$OUT/watch.out" 2>"$OUT/watch.err" &
 	watcher=$!
-	until_true 120 attached || fail "io-starve did not say that it is attached within 120 s"
+	until_true 120 attached || {
+		fail "io-starve did not say that it is attached within 120 s"
+		# What it does instead.
+		for task in /proc/"$watcher"/task/*; do
+			cat "$task/comm" "$task/stat" "$task/stack"
+		done >"$OUT/watch.stacks" 2>&1
+	}
 	gone && fail "io-starve ended before the load: $(tail -n 3 "$OUT/watch.err" | tr '\n' ' ')"
 	mark attached
 }
