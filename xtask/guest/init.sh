@@ -33,21 +33,15 @@ while [ ! -b /dev/vda ] && [ $i -lt 100 ]; do
 done
 echo "vm: booted $(uname -r) after $(cut -d' ' -f1 /proc/uptime) s"
 
-while read -r sysctls batch; do
+n=0
+# Its own descriptor: the programs of a batch must not read the list.
+while read -r sysctls <&3; do
+	n=$((n + 1))
 	for s in $(echo "$sysctls" | tr ',' ' '); do
 		[ "$s" = - ] || sysctl -q -w "$s" || echo "vm: error: sysctl $s failed"
 	done
-	echo "vm: batch $batch"
-	pids=
-	for name in $batch; do
-		/vm/scenario.sh "$name" >"/tmp/$name.log" 2>&1 &
-		pids="$pids $!"
-	done
-	wait $pids
-	for name in $batch; do
-		mv "/tmp/$name.log" "/out/$name/guest.log"
-	done
-done </vm/batches
+	/vm/batch.sh $n </dev/null
+done 3</vm/batches
 
 dmesg >/out/dmesg
 tar -c -f /dev/vda -C /out . && sync && echo "vm: done after $(cut -d' ' -f1 /proc/uptime) s"

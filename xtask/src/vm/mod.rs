@@ -20,9 +20,9 @@ use crate::{
     setup,
     tally::Tally,
 };
+use check::Report;
 use plan::{Plan, Wanted};
-use results::Results;
-use scenario::Scenario;
+use results::{Observed, Results};
 
 /// Runs what is wanted and prints a line for each scenario; what does not fit stands below it.
 pub fn run(wanted: &Wanted) -> Result<Tally> {
@@ -85,48 +85,53 @@ fn one_boot(p: &Plan, dir: &Path, observer: Option<&Path>, tally: &mut Tally) ->
             .filter(|l| boot::kernel_fault(l))
             .map(str::to_string),
     );
-    for s in p.scenarios() {
-        report(p, s, &results.join(&s.name), tally);
+    for (i, batch) in p.batches.iter().enumerate() {
+        let observed = match observer {
+            None => None,
+            Some(_) => Some(Observed::read(&results.join(format!("batch{}", i + 1)))?),
+        };
+        for s in batch {
+            let report = match Results::read(&results.join(&s.name)) {
+                Ok(r) => check::check(s, &r, observed.as_ref()),
+                Err(e) => Report::problem(format!("{e:#}")),
+            };
+            tell(p, &format!("{}: {}", s.name, s.title), &report, tally);
+        }
+        if let Some(o) = &observed {
+            let names: Vec<&str> = batch.iter().map(|s| s.name.as_str()).collect();
+            tell(
+                p,
+                &format!("observer of {}", names.join(", ")),
+                &check::check_observer(o),
+                tally,
+            );
+        }
     }
     // One test of its own: a scenario cannot know which of those that ran beside it made the kernel complain.
-    tally.count(faults.is_empty());
-    let verdict = if faults.is_empty() { "ok  " } else { "FAIL" };
-    println!(
-        "{verdict} {} kernel log of {} ({} s)",
-        p.kernel.name,
-        kernel.release,
-        booted.took.as_secs()
-    );
-    for fault in faults {
-        println!("    {fault}");
+    let log = Report {
+        problems: faults,
+        notes: vec![format!("{}, {} s", kernel.release, booted.took.as_secs())],
+    };
+    tell(p, "kernel log", &log, tally);
+    if tally.failed > 0 {
+        println!("    all that was left: {}", results.display());
     }
     Ok(())
 }
 
-fn report(p: &Plan, s: &Scenario, dir: &Path, tally: &mut Tally) {
-    let report = match Results::read(dir) {
-        Ok(results) => check::check(s, &results),
-        Err(e) => check::Report {
-            problems: vec![format!("{e:#}")],
-            notes: Vec::new(),
-        },
-    };
+/// Prints and counts one test.
+fn tell(p: &Plan, what: &str, report: &Report, tally: &mut Tally) {
     let good = report.problems.is_empty();
     tally.count(good);
     println!(
-        "{} {} {}: {}",
+        "{} {} {what}",
         if good { "ok  " } else { "FAIL" },
-        p.kernel.name,
-        s.name,
-        s.title
+        p.kernel.name
     );
     for note in &report.notes {
         println!("    {note}");
     }
     for problem in &report.problems {
         println!("  ! {problem}");
-    }
-    if !good {
-        println!("    all it left: {}", dir.display());
     }
 }

@@ -16,7 +16,7 @@ const DISEASE_KERNELS: &[&str] = &["5.10", "6.1", "6.12", "7.3"];
 const LOOK_ALIKE_KERNEL: &str = "6.12";
 /// The kernel that shows the hooks with ext4 built in, and the scenario that CI runs there.
 const BUILTIN_KERNEL: (&str, &str) = ("6.12-cloud", "async-write-mq-deadline");
-/// Scenarios at once: each has an observer and a load, and the guest has two emulated CPUs.
+/// Scenarios at once: what one host CPU can emulate without becoming slower than the disks.
 const AT_ONCE: usize = 3;
 
 /// One boot.
@@ -135,16 +135,24 @@ fn by_disks<'a>(group: &[&'a Scenario]) -> Vec<Vec<&'a Scenario>> {
     parts
 }
 
-/// Scenarios with the same settings of the whole machine, a few at once.
+/// What scenarios must have in common to run at the same time: settings of the whole machine, and the observer.
+type Key<'a> = (&'a BTreeMap<String, String>, Attach, &'a [String]);
+
+/// Scenarios that can run at the same time, a few at once.
 fn batches<'a>(group: &[&'a Scenario]) -> Vec<Vec<&'a Scenario>> {
-    let mut by_sysctl: BTreeMap<&BTreeMap<String, String>, Vec<&Scenario>> = BTreeMap::new();
+    let mut alike: BTreeMap<Key, Vec<&Scenario>> = BTreeMap::new();
     for s in group {
-        by_sysctl.entry(&s.sysctl).or_default().push(s);
+        alike
+            .entry((&s.sysctl, s.attach, &s.flags))
+            .or_default()
+            .push(s);
     }
-    by_sysctl
+    alike
         .into_values()
         .flat_map(|same| {
-            same.chunks(AT_ONCE)
+            // Parts of nearly the same size: 4 are 2 and 2, not 3 and 1.
+            let size = same.len().div_ceil(same.len().div_ceil(AT_ONCE));
+            same.chunks(size)
                 .map(<[&Scenario]>::to_vec)
                 .collect::<Vec<_>>()
         })
@@ -162,48 +170,61 @@ impl Plan<'_> {
         self.scenarios().flat_map(Scenario::all_modules).collect()
     }
 
-    /// How long the guest may take, in s: three times what each batch needs by its own limits, because the machine may
+    /// How long the guest may take, in s: twice what each batch needs by its own limits, because the machine may
     /// be busy, and it emulates the guest's CPU.
     pub fn limit_s(&self) -> u64 {
         let batch = |b: &Vec<&Scenario>| {
             b.iter()
-                .map(|s| u64::from(s.load_limit_s) + 60)
+                .map(|s| u64::from(s.load_limit_s) + 90)
                 .max()
                 .unwrap_or_default()
         };
-        180 + 3 * self.batches.iter().map(batch).sum::<u64>()
+        180 + 2 * self.batches.iter().map(batch).sum::<u64>()
     }
 
     /// Files of the guest: (path, content).
     pub fn files(&self) -> BTreeMap<String, String> {
-        let mut files = BTreeMap::from([
-            (
-                "init".to_string(),
-                include_str!("../../guest/init.sh").to_string(),
-            ),
-            (
-                "vm/scenario.sh".to_string(),
-                include_str!("../../guest/scenario.sh").to_string(),
-            ),
-            (
-                "vm/functions".to_string(),
-                include_str!("../../guest/functions").to_string(),
-            ),
-        ]);
+        let mut files = BTreeMap::from(
+            [
+                ("init", include_str!("../../guest/init.sh")),
+                ("vm/batch.sh", include_str!("../../guest/batch.sh")),
+                ("vm/scenario.sh", include_str!("../../guest/scenario.sh")),
+                ("vm/common", include_str!("../../guest/common")),
+                ("vm/functions", include_str!("../../guest/functions")),
+            ]
+            .map(|(path, text)| (path.to_string(), text.to_string())),
+        );
         let mut lines = String::new();
         let mut slot = 0;
-        for batch in &self.batches {
-            let sysctl: Vec<String> = batch
-                .first()
-                .map(|s| s.sysctl.iter().map(|(k, v)| format!("{k}={v}")).collect())
-                .unwrap_or_default();
-            let names: Vec<&str> = batch.iter().map(|s| s.name.as_str()).collect();
-            let sysctl = if sysctl.is_empty() {
-                "-".to_string()
-            } else {
-                sysctl.join(",")
+        for (i, batch) in self.batches.iter().enumerate() {
+            let Some(first) = batch.first() else {
+                continue;
             };
-            lines.push_str(&format!("{sysctl} {}\n", names.join(" ")));
+            let sysctl: Vec<String> = first
+                .sysctl
+                .iter()
+                .map(|(k, v)| format!("{k}={v}"))
+                .collect();
+            lines.push_str(if sysctl.is_empty() { "-" } else { "" });
+            lines.push_str(&(sysctl.join(",") + "\n"));
+            let names: Vec<&str> = batch.iter().map(|s| s.name.as_str()).collect();
+            let after = match first.attach {
+                Attach::Before => String::new(),
+                Attach::After(n) => n.to_string(),
+            };
+            files.insert(
+                format!("batches/{}", i + 1),
+                format!(
+                    "SCENARIOS='{}'\nATTACH_AFTER={after}\nCLOSES={}\nEXTRA='{}'\n",
+                    names.join(" "),
+                    if batch.iter().any(|s| s.expect.must_close) {
+                        "1"
+                    } else {
+                        ""
+                    },
+                    first.flags.join(" "),
+                ),
+            );
             for s in batch {
                 let slots: Vec<String> = (slot..slot + s.disks.len()).map(boot::slot).collect();
                 slot += s.disks.len();
@@ -218,16 +239,10 @@ impl Plan<'_> {
 
 fn add_scenario(files: &mut BTreeMap<String, String>, s: &Scenario, slots: &[String]) {
     let dir = format!("scenarios/{}", s.name);
-    let after = match s.attach {
-        Attach::Before => String::new(),
-        Attach::After(n) => n.to_string(),
-    };
     let env = format!(
-        "SLOTS='{}'\nATTACH_AFTER={after}\nLOAD_LIMIT={}\nCLOSES={}\nEXTRA='{}'\n",
+        "SLOTS='{}'\nLOAD_LIMIT={}\n",
         slots.join(" "),
-        s.load_limit_s,
-        if s.expect.must_close { "1" } else { "" },
-        s.flags.join(" "),
+        s.load_limit_s
     );
     files.insert(format!("{dir}/env"), env);
     files.insert(format!("{dir}/setup"), s.script.setup.clone());
@@ -328,7 +343,11 @@ mod tests {
             ..Wanted::default()
         };
         let files = plan(&all, &wanted).unwrap()[0].files();
-        assert_eq!(files["vm/batches"], "- a b\n");
+        assert_eq!(files["vm/batches"], "-\n");
+        assert_eq!(
+            files["batches/1"],
+            "SCENARIOS='a b'\nATTACH_AFTER=\nCLOSES=\nEXTRA=''\n"
+        );
         assert!(files["scenarios/b/env"].starts_with("SLOTS='09'\n"));
         assert_eq!(
             files["scenarios/a/disk1"],

@@ -56,27 +56,58 @@ pub fn parse_alerts(text: &str) -> Result<Vec<Alert>> {
         .collect()
 }
 
-/// Everything that one scenario left.
+/// What the observer of a batch left.
 #[derive(Debug, Default)]
-pub struct Results {
+pub struct Observed {
     /// The guest's own complaints.
     pub errors: Vec<String>,
-    /// Moments: `trace`, `attached`, `load`, `loaded`, `stop`, `end`. ns, monotonic.
+    /// Moments: `attached`, `stop`. ns, monotonic.
     pub marks: BTreeMap<String, u64>,
-    /// Text of the kernel's trace.
-    pub trace: String,
-    /// Events that the trace lost: overrun and dropped, over all CPUs.
-    pub trace_lost: u64,
-    /// Memory that waited to be written behind the device: (ns, bytes).
-    pub backlog: Vec<(u64, u64)>,
-    /// What io-starve wrote; `None` when it did not run.
-    pub alerts: Option<Vec<Alert>>,
+    /// What io-starve wrote; empty when it did not run.
+    pub alerts: Vec<Alert>,
     /// What the replay of its recording wrote.
     pub replay: Vec<Alert>,
     /// Exit codes of `watch` and `replay`.
     pub codes: BTreeMap<String, String>,
     /// stderr of `watch`.
     pub stderr: String,
+}
+
+impl Observed {
+    /// Reads the folder of a batch.
+    pub fn read(dir: &Path) -> Result<Observed> {
+        let text = |name: &str| read_text(dir, name).unwrap_or_default();
+        let mut codes = BTreeMap::new();
+        for name in ["watch", "replay"] {
+            let code = text(&format!("{name}.code"));
+            if !code.is_empty() {
+                codes.insert(name.to_string(), code.trim().to_string());
+            }
+        }
+        Ok(Observed {
+            errors: text("errors").lines().map(str::to_string).collect(),
+            marks: parse_marks(&text("marks")),
+            alerts: parse_alerts(&text("events.ndjson"))?,
+            replay: parse_alerts(&text("replay.ndjson"))?,
+            codes,
+            stderr: text("watch.err"),
+        })
+    }
+}
+
+/// Everything that one scenario left.
+#[derive(Debug, Default)]
+pub struct Results {
+    /// The guest's own complaints.
+    pub errors: Vec<String>,
+    /// Name of the watched device, and its number as `major:minor`.
+    pub device: (String, String),
+    /// Text of the kernel's trace.
+    pub trace: String,
+    /// Events that the trace lost: overrun and dropped, over all CPUs.
+    pub trace_lost: u64,
+    /// Memory that waited to be written behind the device: (ns, bytes).
+    pub backlog: Vec<(u64, u64)>,
     /// fio's results by job name.
     pub fio: BTreeMap<String, Value>,
 }
@@ -84,30 +115,8 @@ pub struct Results {
 impl Results {
     /// Reads the folder of one scenario. A file that must be there and is not is an error.
     pub fn read(dir: &Path) -> Result<Results> {
-        let text = |name: &str| {
-            let path = dir.join(name);
-            fs::read(&path)
-                .map(|b| String::from_utf8_lossy(&b).into_owned())
-                .with_context(|| {
-                    format!(
-                        "the scenario left no {name}; look at {}",
-                        dir.join("guest.log").display()
-                    )
-                })
-        };
+        let text = |name: &str| read_text(dir, name);
         let optional = |name: &str| text(name).unwrap_or_default();
-        let alerts = if dir.join("events.ndjson").exists() {
-            Some(parse_alerts(&text("events.ndjson")?)?)
-        } else {
-            None
-        };
-        let mut codes = BTreeMap::new();
-        for name in ["watch", "replay"] {
-            let code = optional(&format!("{name}.code"));
-            if !code.is_empty() {
-                codes.insert(name.to_string(), code.trim().to_string());
-            }
-        }
         let mut fio = BTreeMap::new();
         for path in json_files(dir)? {
             let name = path
@@ -124,19 +133,32 @@ impl Results {
                     .with_context(|| format!("fio's {} is not JSON", path.display()))?,
             );
         }
+        let watched = text("watched")?;
+        let device = watched
+            .trim()
+            .split_once(' ')
+            .context("the watched device has no number")?;
         Ok(Results {
             errors: optional("errors").lines().map(str::to_string).collect(),
-            marks: parse_marks(&text("marks")?),
+            device: (device.0.to_string(), device.1.to_string()),
             trace: text("trace")?,
             trace_lost: parse_lost(&text("trace.stats")?),
             backlog: parse_backlog(&optional("backlog")),
-            alerts,
-            replay: parse_alerts(&optional("replay.ndjson"))?,
-            codes,
-            stderr: optional("watch.err"),
             fio,
         })
     }
+}
+
+fn read_text(dir: &Path, name: &str) -> Result<String> {
+    let path = dir.join(name);
+    fs::read(&path)
+        .map(|b| String::from_utf8_lossy(&b).into_owned())
+        .with_context(|| {
+            format!(
+                "the guest left no {name}; look at the logs in {}",
+                dir.display()
+            )
+        })
 }
 
 fn json_files(dir: &Path) -> Result<Vec<PathBuf>> {

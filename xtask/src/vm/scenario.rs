@@ -70,7 +70,7 @@ pub struct Scenario {
 }
 
 /// When io-starve attaches.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 #[serde(try_from = "String")]
 pub enum Attach {
     /// Before the load begins.

@@ -71,6 +71,7 @@ fn trace() -> String {
 fn finding(event: &str, ms: u64, more: &str) -> String {
     format!(
         "{{\"event\":\"{event}\",\"id\":\"f1\",\"kind\":\"async-write-starvation\",\"mono_ns\":{},\
+         \"device\":{{\"major\":8,\"minor\":0}},\
          \"victim\":{{\"class\":\"async-write\",\"cgroup\":{{\"path\":\"/x/writer\"}}}},\
          \"culprits\":[{{\"cgroup\":{{\"path\":\"/x/readers\"}}}}],\"mechanism\":\"scheduler\",\
          \"evidence\":{{\"rule\":\"withheld\"}}{more}}}\n",
@@ -99,31 +100,50 @@ fn alerts() -> String {
     .concat()
 }
 
-fn results(trace: &str, alerts: &str) -> Results {
+/// Both sides of a run.
+struct Run {
+    r: Results,
+    o: Observed,
+}
+
+fn results(trace: &str, alerts: &str) -> Run {
     let parsed = parse_alerts(alerts).unwrap();
-    Results {
-        marks: BTreeMap::from([
-            ("attached".to_string(), 0),
-            ("stop".to_string(), 20_000 * MS),
-        ]),
-        trace: trace.to_string(),
-        replay: parsed.iter().filter(|a| a.is_finding()).cloned().collect(),
-        alerts: Some(parsed),
-        codes: BTreeMap::from(["watch", "replay"].map(|n| (n.to_string(), "0".to_string()))),
-        fio: BTreeMap::from([(
-            "readers".to_string(),
-            serde_json::json!({"jobs": [{"read": {"total_ios": 800}, "write": {"total_ios": 0}}]}),
-        )]),
-        ..Results::default()
+    Run {
+        r: Results {
+            device: ("sda".to_string(), "8:0".to_string()),
+            trace: trace.to_string(),
+            fio: BTreeMap::from([(
+                "readers".to_string(),
+                serde_json::json!({"jobs": [{"read": {"total_ios": 800}, "write": {"total_ios": 0}}]}),
+            )]),
+            ..Results::default()
+        },
+        o: Observed {
+            marks: BTreeMap::from([
+                ("attached".to_string(), 0),
+                ("stop".to_string(), 20_000 * MS),
+            ]),
+            replay: parsed.iter().filter(|a| a.is_finding()).cloned().collect(),
+            alerts: parsed,
+            codes: BTreeMap::from(["watch", "replay"].map(|n| (n.to_string(), "0".to_string()))),
+            ..Observed::default()
+        },
     }
 }
 
-fn problems(r: &Results) -> Vec<String> {
-    check(&Scenario::parse("x", SCENARIO).unwrap(), r).problems
+fn problems(run: &Run) -> Vec<String> {
+    let mut all = check(
+        &Scenario::parse("x", SCENARIO).unwrap(),
+        &run.r,
+        Some(&run.o),
+    )
+    .problems;
+    all.extend(check_observer(&run.o).problems);
+    all
 }
 
 /// Exactly one problem, and it is about this.
-fn only(r: &Results, about: &str) {
+fn only(r: &Run, about: &str) {
     let p = problems(r);
     assert!(
         p.len() == 1 && p[0].contains(about),
@@ -131,7 +151,7 @@ fn only(r: &Results, about: &str) {
     );
 }
 
-fn changed(from: &str, to: &str) -> Results {
+fn changed(from: &str, to: &str) -> Run {
     let text = alerts().replace(from, to);
     assert_ne!(text, alerts(), "{from}");
     results(&trace(), &text)
@@ -172,19 +192,21 @@ fn every_count_is_compared() {
 
 #[test]
 fn a_request_still_in_flight_at_the_end_is_a_ghost() {
-    let r = changed("\"seen\":1,\"finished\":1,", "\"seen\":2,\"finished\":1,");
-    let r = Results {
-        alerts: r.alerts.map(|a| {
-            let text: String = a.iter().map(|a| a.line.clone() + "\n").collect();
-            parse_alerts(&text.replace(
-                "\"seen\":2,\"finished\":1,\"merged\":0,\"expired\":0,\"in_flight\":0",
-                "\"seen\":2,\"finished\":1,\"merged\":0,\"expired\":0,\"in_flight\":1",
-            ))
-            .unwrap()
-        }),
-        ..r
-    };
+    let ghost = account("async-write", 1, 6000.0)
+        .replace("\"seen\":1", "\"seen\":2")
+        .replace("\"in_flight\":0", "\"in_flight\":1");
+    let r = changed(&account("async-write", 1, 6000.0), &ghost);
     only(&r, "the device is idle, yet the account has 1 in flight");
+}
+
+#[test]
+fn other_devices_are_not_this_scenario() {
+    let other = finding("open", 500, "")
+        .replace("\"f1\"", "\"f2\"")
+        .replace("\"minor\":0", "\"minor\":16");
+    let accounts = account("sync-read", 7, 1.0).replace("sda", "sdb");
+    let text = alerts().replace("\"accounts\":[", &format!("\"accounts\":[{accounts},")) + &other;
+    assert_eq!(problems(&results(&trace(), &text)), [] as [String; 0]);
 }
 
 #[test]
@@ -247,22 +269,22 @@ fn what_a_scenario_expects_is_looked_at() {
 #[test]
 fn other_sources_must_agree() {
     let mut r = results(&trace(), &alerts());
-    r.fio.insert(
+    r.r.fio.insert(
         "readers".into(),
         serde_json::json!({"jobs": [{"read": {"total_ios": 801}}]}),
     );
     only(&r, "fio (readers) counts 801 I/Os, the trace 800");
     let mut r = results(&trace(), &alerts());
-    r.trace_lost = 1;
+    r.r.trace_lost = 1;
     only(&r, "the trace lost 1 events");
     let mut r = results(&trace(), &alerts());
-    r.replay.pop();
+    r.o.replay.pop();
     only(&r, "the replay differs from the live run at finding line 2");
     let mut r = results(&trace(), &alerts());
-    r.codes.insert("watch".into(), "101".into());
+    r.o.codes.insert("watch".into(), "101".into());
     only(&r, "io-starve watch ended with 101");
     let mut r = results(&trace(), &alerts());
-    r.errors.push("setup failed".into());
+    r.r.errors.push("setup failed".into());
     only(&r, "guest: setup failed");
 }
 
