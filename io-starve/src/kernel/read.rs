@@ -11,8 +11,8 @@ use aya::{
     programs::{RawTracePoint, RawTracePointRunOptions, TestRun as _},
 };
 use io_starve_common::wire::{
-    BATCH, BioSlot, CTRL_ARMED, CTRL_COUNT, CgroupEvent, DevRow, GroupRow, HctxRow, HistRow,
-    LossKind, PROBES, Slot, dev_key, probe_start,
+    BioSlot, CTRL_ARMED, CTRL_COUNT, CgroupEvent, DevRow, GroupRow, HctxRow, HistRow, LossKind,
+    PROBES, Slot, dev_key, probe_start,
 };
 
 use super::{
@@ -286,7 +286,7 @@ impl Attached {
             .collect();
         for hctx in new {
             // Queues have at most 10,240 tags (BLK_MQ_MAX_DEPTH, include/linux/blk-mq.h).
-            for tag in (0..10_240).step_by(BATCH as usize) {
+            for tag in 0..10_240 {
                 if self.run("seed", &[hctx, tag])? == 0 {
                     break;
                 }
@@ -300,8 +300,8 @@ impl Attached {
         if !self.on_demand {
             return Ok(());
         }
-        for batch in waiting::old_batches(&self.tables, now) {
-            self.run("sweep", &[u64::from(batch)])?;
+        for slot in waiting::old_slots(&self.tables, now) {
+            self.run("sweep", &[u64::from(slot)])?;
         }
         Ok(())
     }
