@@ -1,0 +1,101 @@
+#!/bin/sh
+# One phase of one scenario in the guest. Everything that waits has a limit.
+# usage: scenario.sh NAME prepare|trace|load|finish. /scenarios/NAME/env sets SLOTS and LOAD_LIMIT.
+NAME=$1
+S=/scenarios/$NAME
+OUT=/out/$NAME
+DIR=/mnt/$NAME
+CG=/sys/fs/cgroup/$NAME
+T=/sys/kernel/tracing/instances/$NAME
+EVENTS="block_rq_insert block_rq_issue block_rq_requeue block_rq_merge block_rq_complete
+	block_bio_queue block_getrq block_bio_backmerge block_bio_frontmerge block_split"
+. /vm/common
+. "$S/env"
+mkdir -p "$OUT" "$DIR" "$CG"
+echo "+io +memory" >"$CG/cgroup.subtree_control"
+
+step() { # FILE SECONDS: runs a script of the scenario
+	[ -s "$S/$1" ] || return 0
+	timeout "$2" sh -e -c '. /vm/functions; . "$0"' "$S/$1" >"$OUT/$1.log" 2>&1 || fail "$1 failed or took more than $2 s: $(tail -n 3 "$OUT/$1.log" | tr '\n' ' ')"
+}
+# Disks, found by the PCI slot that xtask gave them.
+n=1
+for slot in $SLOTS; do
+	find_disk() { found=$(ls -d /sys/bus/pci/devices/0000:00:"$slot".0/virtio*/host*/target*/*/block/* 2>/dev/null | sed 's,.*/,,') && [ -b "/dev/$found" ]; }
+	until_true 20 find_disk || fail "disk $n in slot $slot did not appear"
+	if [ $n = 1 ]; then DISK=$found; else eval "DISK$n=$found; export DISK$n"; fi
+	n=$((n + 1))
+done
+export NAME OUT DIR CG DISK
+[ -s "$OUT/watched" ] && read -r WATCH DEV <"$OUT/watched"
+
+idle() { # nothing in flight, and nothing ended for a second
+	a=$(cat "/sys/block/$WATCH/stat")
+	sleep 1
+	[ "$a" = "$(cat "/sys/block/$WATCH/stat")" ] && [ "$(echo "$a" | awk '{print $9}')" = 0 ]
+}
+
+# What waits to be written behind the device, for rules that need it. Before 6.10 the figures of a disk are only those of the
+# root cgroup, so the scenario's cgroup is asked too. Without other programs, as they would take the guest's CPU from the load.
+sample() {
+	read -r line _ </proc/uptime
+	while read -r key value _; do
+		line="$line $key $value"
+	done <"/sys/kernel/debug/bdi/$DEV/stats"
+	while read -r key value; do
+		case $key in file_dirty | file_writeback) line="$line $key $value" ;; esac
+	done <"$CG/memory.stat"
+	echo "$line"
+}
+
+case $2 in
+prepare)
+	n=1
+	for slot in $SLOTS; do
+		if [ $n = 1 ]; then disk=$DISK; else eval "disk=\$DISK$n"; fi
+		while read -r file value; do
+			echo "$value" >"/sys/block/$disk/$file" || fail "cannot write $value to $file of $disk"
+		done <"$S/disk$n"
+		n=$((n + 1))
+	done
+	step setup 120
+	WATCH=$DISK
+	[ -s "$OUT/device" ] && WATCH=$(cat "$OUT/device")
+	echo "$WATCH $(cat "/sys/block/$WATCH/dev")" >"$OUT/watched"
+	# What setup left in memory is written before the trace begins, not into it.
+	sync -f "$DIR"
+	;;
+trace)
+	for f in scheduler nr_requests wbt_lat_usec; do
+		echo "$f $(cat "/sys/block/$WATCH/queue/$f" 2>/dev/null)" >>"$OUT/queue"
+	done
+	mkdir -p "$T"
+	echo 0 >"$T/tracing_on"
+	echo mono >"$T/trace_clock"
+	echo 24576 >"$T/buffer_size_kb"
+	for e in $EVENTS; do
+		[ -d "$T/events/block/$e" ] || continue
+		echo "dev == $((${DEV%:*} << 20 | ${DEV#*:}))" >"$T/events/block/$e/filter" || fail "no filter on $e"
+		echo 1 >"$T/events/block/$e/enable"
+	done
+	until_true 60 idle || fail "the device was not idle before the load"
+	echo 1 >"$T/tracing_on"
+	mark trace
+	;;
+load)
+	(while sleep 0.5; do sample; done >>"$OUT/backlog" 2>/dev/null) &
+	sampler=$!
+	mark load
+	step load "$LOAD_LIMIT"
+	mark loaded
+	until_true 60 idle || fail "the device was not idle after the load"
+	kill "$sampler"
+	;;
+finish)
+	echo 0 >"$T/tracing_on"
+	cat "$T/trace" >"$OUT/trace"
+	cat "$T"/per_cpu/cpu*/stats | grep -E '^(overrun|dropped events|commit overrun)' >"$OUT/trace.stats"
+	step teardown 60
+	rmdir "$T"
+	;;
+esac

@@ -1,0 +1,267 @@
+//! Compares what io-starve said with the kernel's trace, fio and the scenario's expectations. Pure.
+//!
+//! In: a [`Scenario`] and its [`Results`]. Out: a [`Report`] with everything that does not fit.
+
+mod accounts;
+mod verdicts;
+
+use std::collections::BTreeMap;
+
+use anyhow::Result;
+use io_starve_common::class::Class;
+use serde_json::Value;
+
+use super::{
+    queue::{Ended, Queue},
+    results::{Alert, Observed, Results},
+    rule::{self, Limits, Met},
+    scenario::{Attach, Scenario},
+    trace::{self, Event, What},
+};
+
+const MS: u64 = 1_000_000;
+/// The observer's tick. ns.
+const TICK: u64 = 250 * MS;
+/// A condition that lasts shorter than this may fall between two ticks.
+const MUST_LAST: u64 = 3 * TICK;
+
+/// What came of a scenario.
+#[derive(Debug, Default)]
+pub struct Report {
+    /// What does not fit.
+    pub problems: Vec<String>,
+    /// What is worth knowing.
+    pub notes: Vec<String>,
+}
+
+impl Report {
+    /// A report of one problem.
+    pub fn problem(text: String) -> Report {
+        Report {
+            problems: vec![text],
+            notes: Vec::new(),
+        }
+    }
+}
+
+/// What the trace says about the whole run.
+struct Truth {
+    events: Vec<Event>,
+    counts: BTreeMap<(What, Class), u64>,
+    finished: BTreeMap<Class, u64>,
+    longest_queued: BTreeMap<Class, u64>,
+    loose: Vec<Met>,
+    design: Vec<Met>,
+    strict: Vec<Met>,
+}
+
+/// Compares what concerns one scenario. `observed` is `None` when io-starve did not run.
+pub fn check(s: &Scenario, r: &Results, observed: Option<&Observed>) -> Report {
+    let mut report = Report::default();
+    report
+        .problems
+        .extend(r.errors.iter().map(|e| format!("guest: {e}")));
+    let truth = if s.trace {
+        match truth(r, &mut report) {
+            Ok(truth) => Some(truth),
+            Err(e) => {
+                report.problems.push(format!("{e:#}"));
+                None
+            }
+        }
+    } else {
+        None
+    };
+    if let Some(t) = &truth {
+        accounts::fio_counts(s, r, t, &mut report);
+        disease_shows(s, t, &mut report);
+    }
+    let Some(observed) = observed else {
+        return report;
+    };
+    let rows = accounts::rows(&observed.alerts, &r.device.0);
+    accounts::balance(&rows, &mut report);
+    // Attached later, it has not seen what the trace has.
+    if let Some(t) = truth.as_ref().filter(|_| s.attach == Attach::Before) {
+        accounts::counts(&rows, t, &mut report);
+        accounts::longest(&rows, t, &mut report);
+    }
+    let alerts = of_device(&observed.alerts, &r.device.1);
+    if let Some(t) = &truth {
+        verdicts::verdicts(s, &observed.marks, &alerts, t, &mut report);
+    }
+    verdicts::expectations(s, &alerts, &mut report);
+    report
+}
+
+/// Compares what concerns the observer of a batch as a whole: how it ended, what it lost, its recording.
+pub fn check_observer(o: &Observed) -> Report {
+    let mut report = Report::default();
+    report
+        .problems
+        .extend(o.errors.iter().map(|e| format!("guest: {e}")));
+    process(o, &mut report);
+    replay(o, &mut report);
+    report
+}
+
+/// Alerts of findings on a device.
+fn of_device<'a>(alerts: &'a [Alert], number: &str) -> Vec<&'a Alert> {
+    let on_it = |a: &&Alert| {
+        let (major, minor) = (a.number("/device/major"), a.number("/device/minor"));
+        major
+            .zip(minor)
+            .is_some_and(|(major, minor)| format!("{major}:{minor}") == number)
+    };
+    alerts
+        .iter()
+        .filter(|a| a.is_finding())
+        .filter(on_it)
+        .collect()
+}
+
+fn truth(r: &Results, report: &mut Report) -> Result<Truth> {
+    let events = trace::parse(&r.trace)?;
+    if r.trace_lost > 0 {
+        report.problems.push(format!(
+            "the trace lost {} events; make its buffer larger",
+            r.trace_lost
+        ));
+    }
+    let mut queue = Queue::default();
+    let mut finished = BTreeMap::new();
+    let mut longest_queued = BTreeMap::new();
+    let mut unmatched = 0_u64;
+    for e in &events {
+        match queue.step(e) {
+            Ended::Queued(class, Some(ns)) => {
+                let longest: &mut u64 = longest_queued.entry(class).or_default();
+                *longest = ns.max(*longest);
+            }
+            Ended::Finished(class) => *finished.entry(class).or_default() += 1,
+            Ended::Unmatched => unmatched += 1,
+            Ended::Queued(_, None) | Ended::Nothing => {}
+        }
+    }
+    if unmatched > 0 || queue.in_flight() > 0 {
+        report.problems.push(format!(
+            "the trace does not add up: {unmatched} events without a beginning; left: {}",
+            queue.left()
+        ));
+    }
+    let apply = |limits| rule::apply(&events, &r.backlog, limits);
+    let (loose, design, strict) = (
+        apply(&Limits::LOOSE),
+        apply(&Limits::DESIGN),
+        apply(&Limits::STRICT),
+    );
+    for (class, ns) in &longest_queued {
+        report
+            .notes
+            .push(format!("{}: longest queued {} ms", class.name(), ns / MS));
+    }
+    for m in &design {
+        report.notes.push(format!(
+            "rule: {} ({}) from {:.2} s for {} ms{}",
+            m.kind(),
+            m.rule,
+            m.from_ns as f64 / 1e9,
+            (m.until_ns - m.from_ns) / MS,
+            if m.in_admission { ", in admission" } else { "" }
+        ));
+    }
+    Ok(Truth {
+        counts: trace::count(&events),
+        events,
+        finished,
+        longest_queued,
+        loose,
+        design,
+        strict,
+    })
+}
+
+/// An expected disease must be there by the trace, whatever io-starve says.
+fn disease_shows(s: &Scenario, t: &Truth, report: &mut Report) {
+    for f in &s.expect.findings {
+        let by_rule =
+            |m: &&Met| m.kind() == f.kind && f.rule.as_deref().is_none_or(|r| r == m.rule);
+        if f.kind != "device-stall" && !t.strict.iter().filter(by_rule).any(lasts) {
+            report.problems.push(format!(
+                "the disease did not show: by the kernel's trace the rule of {} was not met for {} ms",
+                f.kind,
+                MUST_LAST / MS
+            ));
+        }
+    }
+}
+
+fn lasts(m: &Met) -> bool {
+    m.until_ns - m.from_ns >= MUST_LAST
+}
+
+fn process(o: &Observed, report: &mut Report) {
+    for name in ["watch", "replay"] {
+        match o.codes.get(name).map(String::as_str) {
+            Some("0") => {}
+            Some(code) => report
+                .problems
+                .push(format!("io-starve {name} ended with {code}")),
+            None => report
+                .problems
+                .push(format!("io-starve {name} left no exit code")),
+        }
+    }
+    for line in o.stderr.lines() {
+        if line.contains("panicked at") || line.contains("verifier") || line.contains("refused") {
+            report.problems.push(format!("io-starve said: {line}"));
+        }
+    }
+    for event in ["start", "stop"] {
+        if o.alerts.iter().filter(|a| a.event() == event).count() != 1 {
+            report
+                .problems
+                .push(format!("not exactly one {event} event"));
+        }
+    }
+    let stop = stop(&o.alerts);
+    if stop.and_then(|a| a.number("/loss/events")) != Some(0) {
+        let loss = stop.and_then(|a| a.json.get("loss")).map(Value::to_string);
+        report
+            .problems
+            .push(format!("events were lost: {}", loss.unwrap_or_default()));
+    }
+}
+
+fn replay(o: &Observed, report: &mut Report) {
+    let lines = |alerts: &[Alert]| -> Vec<String> {
+        alerts
+            .iter()
+            .filter(|a| a.is_finding())
+            .map(|a| a.line.clone())
+            .collect()
+    };
+    let (live, again) = (lines(&o.alerts), lines(&o.replay));
+    if live == again {
+        report.notes.push(format!(
+            "{} finding lines, the same in the replay",
+            live.len()
+        ));
+        return;
+    }
+    let at = live.iter().zip(&again).take_while(|(a, b)| a == b).count();
+    let line = |lines: &[String]| lines.get(at).map_or("(ended)".to_string(), Clone::clone);
+    report.problems.push(format!(
+        "the replay differs from the live run at finding line {}:\n      live   {}\n      replay {}",
+        at + 1,
+        line(&live),
+        line(&again)
+    ));
+}
+
+fn stop(alerts: &[Alert]) -> Option<&Alert> {
+    alerts.iter().rfind(|a| a.event() == "stop")
+}
+
+#[cfg(test)]
+mod tests;

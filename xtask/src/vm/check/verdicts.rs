@@ -1,0 +1,200 @@
+//! Findings: against the rule applied to the kernel's trace, and against what the scenario expects.
+
+use std::collections::BTreeMap;
+
+use super::{MS, MUST_LAST, Report, TICK, Truth};
+use crate::vm::{
+    results::Alert,
+    scenario::{Attach, ExpectedFinding, KINDS, Scenario},
+};
+
+/// From condition to alert, in ticks (design, section 9).
+const LATE_TICKS: u32 = 2;
+/// Under emulation, with other guests' loads on the same two CPUs, a tick itself may come one tick late.
+const SLACK: u64 = TICK;
+/// Attached in the middle of it, a starvation is found within this time.
+const FOUND_AFTER_ATTACH: u64 = 2_000 * MS;
+/// Default of `--hold-down`.
+const HOLD_DOWN: u64 = 10_000 * MS;
+
+/// Findings against the rule applied to the trace: the same verdict, and in time.
+pub fn verdicts(
+    s: &Scenario,
+    marks: &BTreeMap<String, u64>,
+    alerts: &[&Alert],
+    t: &Truth,
+    report: &mut Report,
+) {
+    let attached = marks.get("attached").copied().unwrap_or_default();
+    let stopped = marks.get("stop").copied().unwrap_or(u64::MAX);
+    for kind in KINDS.iter().filter(|k| **k != "device-stall") {
+        let opened: Vec<&Alert> = alerts
+            .iter()
+            .copied()
+            .filter(|a| a.event() == "open" && a.text("/kind") == *kind)
+            .collect();
+        let may = t
+            .loose
+            .iter()
+            .find(|m| m.kind() == *kind && m.until_ns > attached);
+        // The part of it that the observer could see must last.
+        let must = t.strict.iter().find(|m| {
+            m.kind() == *kind
+                && m.until_ns
+                    .min(stopped)
+                    .saturating_sub(m.from_ns.max(attached))
+                    >= MUST_LAST
+        });
+        let first = opened.iter().filter_map(|a| a.number("/mono_ns")).min();
+        match (first, may, must) {
+            (None, _, Some(m)) => report.problems.push(format!(
+                "{kind} was not found, though by the kernel's trace its rule ({}) was met from {:.2} s for {} ms",
+                m.rule,
+                m.from_ns as f64 / 1e9,
+                (m.until_ns - m.from_ns) / MS
+            )),
+            (Some(at), None, _) => report.problems.push(format!(
+                "{kind} was found at {:.2} s, though by the kernel's trace its rule was never met",
+                at as f64 / 1e9
+            )),
+            (Some(at), Some(may), must) => {
+                let late = s.expect.max_late_ticks.unwrap_or(LATE_TICKS);
+                let latest = must.map(|m| match s.attach {
+                    Attach::Before => m.from_ns + u64::from(late) * TICK + SLACK,
+                    Attach::After(_) => m.from_ns.max(attached) + FOUND_AFTER_ATTACH,
+                });
+                if s.attach == Attach::Before && at < may.from_ns {
+                    report.problems.push(format!(
+                        "{kind} was found {} ms before its rule was met by the kernel's trace",
+                        (may.from_ns - at) / MS
+                    ));
+                }
+                if let Some(latest) = latest.filter(|l| at > *l) {
+                    report
+                        .problems
+                        .push(format!("{kind} was found {} ms later than allowed", (at - latest) / MS));
+                }
+                report.notes.push(format!(
+                    "{kind}: rule met at {}, found at {:.2} s",
+                    t.design
+                        .iter()
+                        .find(|m| m.kind() == *kind)
+                        .map_or("no time".to_string(), |m| format!("{:.2} s", m.from_ns as f64 / 1e9)),
+                    at as f64 / 1e9
+                ));
+            }
+            (None, _, None) => {}
+        }
+    }
+}
+
+pub fn expectations(s: &Scenario, alerts: &[&Alert], report: &mut Report) {
+    let of = |event: &str| -> Vec<&Alert> {
+        alerts
+            .iter()
+            .copied()
+            .filter(|a| a.event() == event)
+            .collect()
+    };
+    let opened = of("open");
+    for f in &s.expect.findings {
+        let misses: Vec<Vec<String>> = opened
+            .iter()
+            .filter(|a| a.text("/kind") == f.kind)
+            .map(|a| misses(s, f, a, alerts))
+            .collect();
+        match misses.iter().min_by_key(|m| m.len()) {
+            None => report.problems.push(format!("{} did not open", f.kind)),
+            Some(m) if !m.is_empty() => {
+                report
+                    .problems
+                    .push(format!("{} opened, but {}", f.kind, m.join(", ")))
+            }
+            Some(_) => {}
+        }
+    }
+    for a in &opened {
+        let kind = a.text("/kind");
+        let never = s.expect.never.iter().any(|k| k == kind);
+        let strange = s.look_alike && !s.expect.as_rule.iter().any(|k| k == kind);
+        if never || strange {
+            report
+                .problems
+                .push(format!("{kind} must not open: {}", a.line));
+        }
+    }
+    if s.expect.must_close {
+        for a in &opened {
+            let id = a.text("/id");
+            let close = alerts
+                .iter()
+                .find(|c| c.event() == "close" && c.text("/id") == id);
+            match close {
+                Some(c) if c.text("/reason") == "resolved" => held_down(a, c, report),
+                Some(c) => report
+                    .problems
+                    .push(format!("{id} closed as {}", c.text("/reason"))),
+                None => report.problems.push(format!("{id} did not close")),
+            }
+        }
+    }
+}
+
+/// A finding closes a hold-down after it was last met, so never sooner than that after it opened.
+fn held_down(open: &Alert, close: &Alert, report: &mut Report) {
+    let (Some(from), Some(to)) = (open.number("/mono_ns"), close.number("/mono_ns")) else {
+        report.problems.push("an alert without mono_ns".to_string());
+        return;
+    };
+    if to.saturating_sub(from) < HOLD_DOWN {
+        report.problems.push(format!(
+            "{} closed {} ms after it opened, sooner than its hold-down",
+            close.text("/id"),
+            to.saturating_sub(from) / MS
+        ));
+    }
+}
+
+/// What of an expectation an opened finding, with all that was said of it later, does not meet.
+fn misses(s: &Scenario, f: &ExpectedFinding, open: &Alert, alerts: &[&Alert]) -> Vec<String> {
+    let id = open.text("/id");
+    let said: Vec<&Alert> = alerts
+        .iter()
+        .copied()
+        .filter(|a| a.is_finding() && a.text("/id") == id)
+        .collect();
+    let cgroup = |below: &str| {
+        let below = below.trim_end_matches('/');
+        if below.is_empty() {
+            "/".to_string()
+        } else {
+            format!("/{}{below}", s.name)
+        }
+    };
+    let wanted = [
+        ("/evidence/rule", f.rule.clone()),
+        ("/mechanism", f.mechanism.clone()),
+        ("/victim/class", f.victim_class.clone()),
+        (
+            "/victim/cgroup/path",
+            f.victim_cgroup.as_deref().map(cgroup),
+        ),
+        (
+            "/culprits/0/cgroup/path",
+            f.top_culprit_cgroup.as_deref().map(cgroup),
+        ),
+    ];
+    wanted
+        .iter()
+        .filter_map(|(pointer, want)| {
+            let want = want.as_ref()?;
+            if said.iter().any(|a| a.text(pointer) == want) {
+                return None;
+            }
+            Some(format!(
+                "{pointer} is {:?} and not {want:?}",
+                open.text(pointer)
+            ))
+        })
+        .collect()
+}

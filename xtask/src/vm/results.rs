@@ -1,0 +1,239 @@
+//! What a scenario brought out of its guest, read from its folder.
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    path::{Path, PathBuf},
+};
+
+use anyhow::{Context, Result};
+use serde_json::Value;
+
+/// One line that `io-starve watch` or `replay` wrote.
+#[derive(Debug, Clone)]
+pub struct Alert {
+    /// The line itself.
+    pub line: String,
+    /// The same, parsed.
+    pub json: Value,
+}
+
+impl Alert {
+    /// A text in it, by JSON pointer; empty when there is none.
+    pub fn text(&self, pointer: &str) -> &str {
+        self.json
+            .pointer(pointer)
+            .and_then(Value::as_str)
+            .unwrap_or_default()
+    }
+
+    /// A whole number in it; `None` when it is absent or null.
+    pub fn number(&self, pointer: &str) -> Option<u64> {
+        self.json.pointer(pointer).and_then(Value::as_u64)
+    }
+
+    /// `open`, `update`, `close`, …
+    pub fn event(&self) -> &str {
+        self.text("/event")
+    }
+
+    /// True for the lines that tell of findings.
+    pub fn is_finding(&self) -> bool {
+        matches!(self.event(), "open" | "update" | "close")
+    }
+}
+
+/// Reads NDJSON.
+pub fn parse_alerts(text: &str) -> Result<Vec<Alert>> {
+    text.lines()
+        .map(|line| {
+            let json = serde_json::from_str(line).with_context(|| format!("not JSON: {line}"))?;
+            Ok(Alert {
+                line: line.to_string(),
+                json,
+            })
+        })
+        .collect()
+}
+
+/// What the observer of a batch left.
+#[derive(Debug, Default)]
+pub struct Observed {
+    /// The guest's own complaints.
+    pub errors: Vec<String>,
+    /// Moments: `attached`, `stop`. ns, monotonic.
+    pub marks: BTreeMap<String, u64>,
+    /// What io-starve wrote; empty when it did not run.
+    pub alerts: Vec<Alert>,
+    /// What the replay of its recording wrote.
+    pub replay: Vec<Alert>,
+    /// Exit codes of `watch` and `replay`.
+    pub codes: BTreeMap<String, String>,
+    /// stderr of `watch`.
+    pub stderr: String,
+}
+
+impl Observed {
+    /// Reads the folder of a batch.
+    pub fn read(dir: &Path) -> Result<Observed> {
+        let text = |name: &str| read_text(dir, name).unwrap_or_default();
+        let mut codes = BTreeMap::new();
+        for name in ["watch", "replay"] {
+            let code = text(&format!("{name}.code"));
+            if !code.is_empty() {
+                codes.insert(name.to_string(), code.trim().to_string());
+            }
+        }
+        Ok(Observed {
+            errors: text("errors").lines().map(str::to_string).collect(),
+            marks: parse_marks(&text("marks")),
+            alerts: parse_alerts(&text("events.ndjson"))?,
+            replay: parse_alerts(&text("replay.ndjson"))?,
+            codes,
+            stderr: text("watch.err"),
+        })
+    }
+}
+
+/// Everything that one scenario left.
+#[derive(Debug, Default)]
+pub struct Results {
+    /// The guest's own complaints.
+    pub errors: Vec<String>,
+    /// Name of the watched device, and its number as `major:minor`.
+    pub device: (String, String),
+    /// Text of the kernel's trace.
+    pub trace: String,
+    /// Events that the trace lost: overrun and dropped, over all CPUs.
+    pub trace_lost: u64,
+    /// Memory that waited to be written behind the device: (ns, bytes).
+    pub backlog: Vec<(u64, u64)>,
+    /// fio's results by job name.
+    pub fio: BTreeMap<String, Value>,
+}
+
+impl Results {
+    /// Reads the folder of one scenario. A file that must be there and is not is an error.
+    pub fn read(dir: &Path) -> Result<Results> {
+        let text = |name: &str| read_text(dir, name);
+        let optional = |name: &str| text(name).unwrap_or_default();
+        let mut fio = BTreeMap::new();
+        for path in json_files(dir)? {
+            let name = path
+                .file_stem()
+                .unwrap_or_default()
+                .to_string_lossy()
+                .into_owned();
+            let text = fs::read_to_string(&path)?;
+            // fio prints warnings before its JSON.
+            let json = text.find('{').map_or("", |at| &text[at..]);
+            fio.insert(
+                name,
+                serde_json::from_str(json)
+                    .with_context(|| format!("fio's {} is not JSON", path.display()))?,
+            );
+        }
+        let watched = text("watched")?;
+        let device = watched
+            .trim()
+            .split_once(' ')
+            .context("the watched device has no number")?;
+        Ok(Results {
+            errors: optional("errors").lines().map(str::to_string).collect(),
+            device: (device.0.to_string(), device.1.to_string()),
+            trace: text("trace")?,
+            trace_lost: parse_lost(&text("trace.stats")?),
+            backlog: parse_backlog(&optional("backlog")),
+            fio,
+        })
+    }
+}
+
+fn read_text(dir: &Path, name: &str) -> Result<String> {
+    let path = dir.join(name);
+    fs::read(&path)
+        .map(|b| String::from_utf8_lossy(&b).into_owned())
+        .with_context(|| {
+            format!(
+                "the guest left no {name}; look at the logs in {}",
+                dir.display()
+            )
+        })
+}
+
+fn json_files(dir: &Path) -> Result<Vec<PathBuf>> {
+    let mut files = Vec::new();
+    for entry in fs::read_dir(dir)? {
+        let path = entry?.path();
+        if path.extension().is_some_and(|e| e == "json") {
+            files.push(path);
+        }
+    }
+    files.sort();
+    Ok(files)
+}
+
+/// `12.34` seconds to ns.
+fn seconds(s: &str) -> Option<u64> {
+    let (s, cs) = s.split_once('.')?;
+    Some(s.parse::<u64>().ok()? * 1_000_000_000 + cs.parse::<u64>().ok()? * 10_000_000)
+}
+
+fn parse_marks(text: &str) -> BTreeMap<String, u64> {
+    text.lines()
+        .filter_map(|l| l.split_once(' '))
+        .filter_map(|(name, at)| Some((name.to_string(), seconds(at)?)))
+        .collect()
+}
+
+fn parse_lost(text: &str) -> u64 {
+    text.lines()
+        .filter_map(|l| l.rsplit(' ').next()?.parse::<u64>().ok())
+        .sum()
+}
+
+/// Lines of `TIME BdiWriteback: KB BdiReclaimable: KB … file_dirty BYTES file_writeback BYTES`: the disk's figures, and those of the
+/// scenario's cgroup. Whichever is larger counts: before 6.10 the disk's leave out all cgroups but the root.
+fn parse_backlog(text: &str) -> Vec<(u64, u64)> {
+    text.lines()
+        .filter_map(|line| {
+            let words: Vec<&str> = line.split(' ').collect();
+            let value = |name| {
+                let at = words.iter().position(|w| *w == name)?;
+                words.get(at + 1)?.parse::<u64>().ok()
+            };
+            let disk = (value("BdiWriteback:")? + value("BdiReclaimable:")?) * 1024;
+            let cgroup = value("file_dirty")? + value("file_writeback")?;
+            Some((seconds(words.first()?)?, disk.max(cgroup)))
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_of_the_guest_are_read() {
+        assert_eq!(parse_marks("load 7.99\nend 32.04\n")["load"], 7_990_000_000);
+        assert_eq!(
+            parse_lost("overrun: 3\ncommit overrun: 0\ndropped events: 2\n"),
+            5
+        );
+        let lines = "30.35 BdiWriteback: 8 BdiReclaimable: 4 b_io: 0 file_dirty 0 file_writeback 512\n\
+                     30.85 BdiWriteback: 0 BdiReclaimable: 0 file_dirty 4096 file_writeback 4096\ntorn 30\n";
+        assert_eq!(
+            parse_backlog(lines),
+            [(30_350_000_000, 12 << 10), (30_850_000_000, 8 << 10)]
+        );
+    }
+
+    #[test]
+    fn a_line_that_is_not_json_is_an_error() {
+        assert!(parse_alerts("{\"event\":\"start\"}\nbroken\n").is_err());
+        let a = parse_alerts("{\"event\":\"open\",\"n\":{\"m\":3}}\n").unwrap();
+        assert!(a[0].is_finding());
+        assert_eq!(a[0].number("/n/m"), Some(3));
+        assert_eq!(a[0].number("/n/x"), None);
+    }
+}

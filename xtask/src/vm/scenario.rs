@@ -1,0 +1,353 @@
+//! Scenarios: a disease, or what looks like one, as data.
+//!
+//! In: io-starve/scenarios/NAME.toml. Out: [`Scenario`]. Refuses unknown keys and values that nothing would
+//! notice: an unknown kind, class or kernel, a scenario that expects nothing.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    path::Path,
+};
+
+use anyhow::{Context, Result, bail};
+use io_starve_common::class::Class;
+use serde::Deserialize;
+
+use super::kernels;
+use crate::cmd::root;
+
+/// Kinds that a scenario may name; the same list as `Kind` of io-starve.
+pub const KINDS: &[&str] = &[
+    "async-write-starvation",
+    "sync-write-starvation",
+    "read-starvation",
+    "device-stall",
+    "queue-stuck",
+];
+
+/// One scenario file.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Scenario {
+    /// File name without `.toml`.
+    #[serde(skip)]
+    pub name: String,
+    /// One line for people.
+    pub title: String,
+    /// What it reproduces and why the settings are as they are.
+    pub reproduces: String,
+    /// Looks like a disease and is none: everything that is not expected by rule must stay quiet.
+    #[serde(default)]
+    pub look_alike: bool,
+    /// Kernels it runs on; all when empty.
+    #[serde(default)]
+    pub kernels: Vec<String>,
+    /// Kernel modules it needs beside those for its disks.
+    #[serde(default)]
+    pub modules: BTreeSet<String>,
+    /// When io-starve attaches: `before` the load or `after:5s`.
+    #[serde(default)]
+    pub attach: Attach,
+    /// The load ends by itself within this time, in s.
+    pub load_limit_s: u32,
+    /// Compare with the kernel's block trace.
+    #[serde(default)]
+    pub trace: bool,
+    /// More arguments for `io-starve watch`.
+    #[serde(default)]
+    pub flags: Vec<String>,
+    /// Settings of the whole machine. Scenarios with different ones never run at the same time.
+    #[serde(default)]
+    pub sysctl: BTreeMap<String, String>,
+    /// Disks, `$DISK` first, then `$DISK2`.
+    #[serde(rename = "disk")]
+    pub disks: Vec<Disk>,
+    /// What runs. Variables: `$DISK` (name below /dev), `$DIR` (a folder to mount on), `$CG` (cgroup of the scenario), `$OUT` (results).
+    pub script: Script,
+    /// What must come out.
+    #[serde(default)]
+    pub expect: Expect,
+}
+
+/// When io-starve attaches.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+#[serde(try_from = "String")]
+pub enum Attach {
+    /// Before the load begins.
+    #[default]
+    Before,
+    /// So many seconds after the load began.
+    After(u32),
+}
+
+impl TryFrom<String> for Attach {
+    type Error = String;
+    fn try_from(s: String) -> Result<Attach, String> {
+        match s.strip_prefix("after:").and_then(|s| s.strip_suffix('s')) {
+            None if s == "before" => Ok(Attach::Before),
+            Some(n) => n
+                .parse()
+                .map(Attach::After)
+                .map_err(|_| format!("attach = {s:?}: seconds expected, as in after:5s")),
+            None => Err(format!(
+                "attach = {s:?}: expected \"before\" or \"after:5s\""
+            )),
+        }
+    }
+}
+
+/// A disk of the guest, slowed down by the emulator.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Disk {
+    /// Size in MiB.
+    pub size_mib: u32,
+    /// Requests a second, reads and writes together; unlimited when absent.
+    pub iops: Option<u32>,
+    /// Bytes a second, reads and writes together; unlimited when absent.
+    pub bps: Option<u64>,
+    /// Requests that the device takes at once.
+    pub queue_depth: u32,
+    /// I/O scheduler.
+    pub scheduler: String,
+    /// More files below /sys/block/NAME/queue.
+    #[serde(default)]
+    pub queue: BTreeMap<String, String>,
+}
+
+/// Shell scripts.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Script {
+    /// Before the trace begins. May write the name of another device to watch into `$OUT/device`.
+    #[serde(default)]
+    pub setup: String,
+    /// The load; ends by itself.
+    pub load: String,
+    /// Afterwards.
+    #[serde(default)]
+    pub teardown: String,
+}
+
+/// What must come out.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Expect {
+    /// Findings that must open.
+    #[serde(default, rename = "finding")]
+    pub findings: Vec<ExpectedFinding>,
+    /// Kinds that must not open.
+    #[serde(default)]
+    pub never: Vec<String>,
+    /// Kinds that open exactly when the rule, applied to the kernel's trace, says so.
+    #[serde(default)]
+    pub as_rule: Vec<String>,
+    /// Everything that opened closes by itself, as resolved, after the load.
+    #[serde(default)]
+    pub must_close: bool,
+    /// How many ticks after the rule's time the alert may come; the design's budget when absent.
+    pub max_late_ticks: Option<u32>,
+    /// fio results whose I/O counts must be found in the trace.
+    #[serde(default)]
+    pub fio: Vec<ExpectedFio>,
+}
+
+/// A finding that must open. What is absent is not looked at.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ExpectedFinding {
+    /// Kind.
+    pub kind: String,
+    /// `withheld`, `crawling`, `stuck`.
+    pub rule: Option<String>,
+    /// Mechanism.
+    pub mechanism: Option<String>,
+    /// Class of the victim.
+    pub victim_class: Option<String>,
+    /// Cgroup of the victim, below the scenario's (`/` when it is the root).
+    pub victim_cgroup: Option<String>,
+    /// Cgroup of the first culprit, below the scenario's.
+    pub top_culprit_cgroup: Option<String>,
+}
+
+/// A fio job whose direct I/Os are all of a class on the device.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ExpectedFio {
+    /// Its name, as given to `job`.
+    pub job: String,
+    /// The class of its I/Os; nothing else on the device may be of it without a metadata or read-ahead mark.
+    pub class: String,
+}
+
+/// The class with this name.
+pub fn class_by_name(name: &str) -> Option<Class> {
+    Class::ALL.into_iter().find(|c| c.name() == name)
+}
+
+impl Scenario {
+    /// Reads one from the text of its file.
+    pub fn parse(name: &str, text: &str) -> Result<Scenario> {
+        let mut s: Scenario = toml::from_str(text).with_context(|| format!("scenario {name}"))?;
+        s.name = name.to_string();
+        s.check().with_context(|| format!("scenario {name}"))?;
+        Ok(s)
+    }
+
+    fn check(&self) -> Result<()> {
+        let e = &self.expect;
+        let kinds = e
+            .findings
+            .iter()
+            .map(|f| &f.kind)
+            .chain(&e.never)
+            .chain(&e.as_rule);
+        for kind in kinds {
+            if !KINDS.contains(&kind.as_str()) {
+                bail!("unknown kind {kind}; there are {}", KINDS.join(", "));
+            }
+        }
+        let classes = e
+            .findings
+            .iter()
+            .filter_map(|f| f.victim_class.as_ref())
+            .chain(e.fio.iter().map(|f| &f.class));
+        for class in classes {
+            if class_by_name(class).is_none() {
+                bail!("unknown class {class}");
+            }
+        }
+        for rule in e.findings.iter().filter_map(|f| f.rule.as_ref()) {
+            if !["withheld", "crawling", "stuck", "overtaken"].contains(&rule.as_str()) {
+                bail!("unknown rule {rule}");
+            }
+        }
+        for kernel in &self.kernels {
+            kernels::by_name(kernel)?;
+        }
+        if self.disks.is_empty() {
+            bail!("it has no disk");
+        }
+        if e.findings.is_empty() && e.never.is_empty() && e.as_rule.is_empty() {
+            bail!("it expects nothing, so it could not fail");
+        }
+        if self.look_alike && !e.findings.is_empty() {
+            bail!("a look-alike cannot demand a finding");
+        }
+        if !e.as_rule.is_empty() && !self.trace {
+            bail!("as_rule needs trace = true");
+        }
+        if e.must_close && e.findings.is_empty() {
+            bail!("must_close without a finding");
+        }
+        Ok(())
+    }
+
+    /// True when it runs on this kernel.
+    pub fn runs_on(&self, kernel: &str) -> bool {
+        self.kernels.is_empty() || self.kernels.iter().any(|k| k == kernel)
+    }
+
+    /// Modules that it needs: its own and those of its schedulers.
+    pub fn all_modules(&self) -> BTreeSet<String> {
+        let mut modules = self.modules.clone();
+        for disk in &self.disks {
+            match disk.scheduler.as_str() {
+                "bfq" => modules.insert("bfq".to_string()),
+                "kyber" => modules.insert("kyber-iosched".to_string()),
+                "mq-deadline" => modules.insert("mq-deadline".to_string()),
+                _ => false,
+            };
+        }
+        modules
+    }
+}
+
+/// All scenario files, by name.
+pub fn load_all() -> Result<Vec<Scenario>> {
+    load_dir(&root().join("io-starve/scenarios"))
+}
+
+fn load_dir(dir: &Path) -> Result<Vec<Scenario>> {
+    let mut all = Vec::new();
+    for entry in fs::read_dir(dir).with_context(|| format!("cannot read {}", dir.display()))? {
+        let path = entry?.path();
+        if path.extension().is_some_and(|e| e == "toml") {
+            let name = path
+                .file_stem()
+                .unwrap_or_default()
+                .to_string_lossy()
+                .into_owned();
+            all.push(Scenario::parse(&name, &fs::read_to_string(&path)?)?);
+        }
+    }
+    all.sort_by(|a, b| a.name.cmp(&b.name));
+    Ok(all)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GOOD: &str = r#"
+        title = "t"
+        reproduces = "r"
+        attach = "after:5s"
+        load_limit_s = 10
+        [[disk]]
+        size_mib = 64
+        queue_depth = 2
+        scheduler = "bfq"
+        [script]
+        load = "true"
+        [expect]
+        never = ["queue-stuck"]
+    "#;
+
+    fn error_of(text: &str) -> String {
+        match Scenario::parse("x", text) {
+            Ok(s) => panic!("accepted: {s:?}"),
+            Err(e) => format!("{e:#}"),
+        }
+    }
+
+    #[test]
+    fn a_scenario_is_read_whole() {
+        let s = Scenario::parse("x", GOOD).unwrap();
+        assert_eq!(s.attach, Attach::After(5));
+        assert_eq!(s.all_modules().into_iter().collect::<Vec<_>>(), ["bfq"]);
+        assert!(s.runs_on("5.10"));
+    }
+
+    #[test]
+    fn mistakes_are_refused() {
+        for (from, to, word) in [
+            ("title", "tilte", "tilte"),
+            ("queue-stuck", "queue-stcuk", "unknown kind"),
+            ("never = [\"queue-stuck\"]", "", "expects nothing"),
+            ("after:5s", "after:5", "after:5s"),
+            (
+                "load_limit_s = 10",
+                "load_limit_s = 10\nkernels = [\"2.6\"]",
+                "no kernel 2.6",
+            ),
+            ("never", "as_rule", "trace = true"),
+            ("never", "must_close = true\nnever", "without a finding"),
+        ] {
+            let text = GOOD.replace(from, to);
+            assert_ne!(text, GOOD);
+            assert!(
+                error_of(&text).contains(word),
+                "{from}: {}",
+                error_of(&text)
+            );
+        }
+    }
+
+    #[test]
+    fn every_scenario_of_the_project_is_valid() {
+        let all = load_all().unwrap();
+        assert!(all.iter().any(|s| s.look_alike));
+        assert!(all.iter().any(|s| !s.look_alike));
+    }
+}
