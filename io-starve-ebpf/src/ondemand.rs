@@ -1,7 +1,10 @@
 //! Programs that user space runs itself (BPF_PROG_TEST_RUN of raw tracepoint programs, 5.10 and later): they are
-//! attached to nothing, and cost nothing between the runs.
+//! attached to nothing, and cost nothing between the runs. Their entries are written by hand, since aya's macro for raw
+//! tracepoints returns 0 whatever the function says.
 
-use aya_ebpf::{macros::raw_tracepoint, programs::RawTracePointContext};
+use core::ffi::c_void;
+
+use aya_ebpf::programs::RawTracePointContext;
 use io_starve_common::{
     request::{Event, FREE, ISSUED, same_life, step},
     wire::{Claim, LossKind, RECHECK_NS},
@@ -21,8 +24,10 @@ const MQ_RQ_IDLE: u32 = 0;
 /// starves for ever. Argument: the slot. Returns 1 when it was given up.
 ///
 /// One slot a run: a loop around it took 48,000 verifier steps, which emulated machines feel.
-#[raw_tracepoint]
-pub fn sweep(ctx: RawTracePointContext) -> i32 {
+#[unsafe(no_mangle)]
+#[unsafe(link_section = "raw_tp")]
+pub fn sweep(ctx: *mut c_void) -> i32 {
+    let ctx = RawTracePointContext::new(ctx);
     let Some(slot) = SLOTS.get_ptr_mut(ctx.arg::<u64>(0) as u32) else {
         return 0;
     };
@@ -57,8 +62,10 @@ pub fn sweep(ctx: RawTracePointContext) -> i32 {
 }
 
 /// Gives up a bio whose task was seen not to wait for admission. Arguments: row, and when it was submitted.
-#[raw_tracepoint]
-pub fn expire_bio(ctx: RawTracePointContext) -> i32 {
+#[unsafe(no_mangle)]
+#[unsafe(link_section = "raw_tp")]
+pub fn expire_bio(ctx: *mut c_void) -> i32 {
+    let ctx = RawTracePointContext::new(ctx);
     let Some(slot) = BIOS.get_ptr_mut(ctx.arg::<u64>(0) as u32) else {
         return 0;
     };
@@ -77,8 +84,10 @@ pub fn expire_bio(ctx: RawTracePointContext) -> i32 {
 /// Finds a request that was inserted before the programs were attached, by its scheduler tag. Arguments: address of
 /// the `blk_mq_hw_ctx`, tag. Returns 1 while there are more tags. One tag a run: a loop around it took 730,000
 /// verifier steps of the million that are allowed.
-#[raw_tracepoint]
-pub fn seed(ctx: RawTracePointContext) -> i32 {
+#[unsafe(no_mangle)]
+#[unsafe(link_section = "raw_tp")]
+pub fn seed(ctx: *mut c_void) -> i32 {
+    let ctx = RawTracePointContext::new(ctx);
     let hctx = ctx.arg::<Ptr>(0);
     let tag = ctx.arg::<u64>(1) as u32;
     let q = load::<Ptr, false>(hctx, conf!(off.hctx_queue));
@@ -97,14 +106,15 @@ pub fn seed(ctx: RawTracePointContext) -> i32 {
 
 #[inline(always)]
 fn seed_request(rq: Ptr, q: Ptr) {
-    let waits = load::<u32, false>(rq, conf!(off.rq_ref)) != 0
-        && load::<u32, false>(rq, conf!(off.rq_state)) == MQ_RQ_IDLE
+    let start_ns = load::<u64, false>(rq, conf!(off.rq_start));
+    let waits = still_waits(rq, start_ns)
+        // Without a bio it is only kept ready in a plug (blk_plug.cached_rqs), and gets another start when it is used.
+        && !load::<Ptr, false>(rq, conf!(off.rq_bio)).is_null()
         // Waiting for a flush, not for the scheduler.
         && load::<u32, false>(rq, conf!(off.rq_flags)) & conf!(flush_seq) == 0;
     if !waits || !allowed(dev_of_disk::<false>(disk_of_request::<false>(rq, q))) {
         return;
     }
-    let start_ns = load::<u64, false>(rq, conf!(off.rq_start));
     let Some((_, slot, _)) = find_or_claim(&SLOTS, conf!(slots_mask), address(rq)) else {
         lost(LossKind::SlotsFull);
         return;
@@ -115,9 +125,20 @@ fn seed_request(rq: Ptr, q: Ptr) {
         if fx.first_sight {
             first_sight::<false>(slot, rq, q, &fx);
             (*slot).tid = 0;
-            if let Some(row) = group_row((*slot).group) {
+            let seeded = (*slot).life;
+            // It may have been issued and completed before its slot was there to notice.
+            if !still_waits(rq, start_ns) && (*slot).life == seeded {
+                (*slot).life.state = FREE;
+            } else if let Some(row) = group_row((*slot).group) {
                 add(&raw mut (*row).seeded, 1);
             }
         }
     }
+}
+
+#[inline(always)]
+fn still_waits(rq: Ptr, start_ns: u64) -> bool {
+    load::<u32, false>(rq, conf!(off.rq_ref)) != 0
+        && load::<u32, false>(rq, conf!(off.rq_state)) == MQ_RQ_IDLE
+        && load::<u64, false>(rq, conf!(off.rq_start)) == start_ns
 }

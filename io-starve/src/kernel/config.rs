@@ -39,7 +39,7 @@ impl Sizes {
     /// Sizes for a machine with this many CPUs, disks and request tags (scheduler and driver tags of all queues).
     ///
     /// Slots are four times the tags, since a request keeps its slot for good: a quarter full, fewer than one
-    /// request in 10^5 finds all of its places taken. The most that this gives is 52 MiB, on 256 CPUs with 4,096 owners.
+    /// request in 10^5 finds all of its places taken. The most that this gives is 48 MiB, on 256 CPUs with 4,096 owners.
     pub fn for_machine(cpus: u32, disks: u32, tags: u32) -> Sizes {
         let power =
             |n: u32, lo: u32, hi: u32| n.checked_next_power_of_two().unwrap_or(hi).clamp(lo, hi);

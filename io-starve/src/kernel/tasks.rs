@@ -63,9 +63,14 @@ fn classify(text: &str) -> Stack {
     }
 }
 
-/// (dirty, writeback) bytes behind a disk, from debugfs bdi/MAJ:MIN/stats.
-pub fn disk_backlog(debugfs: &Path, dev: &str) -> Option<(u64, u64)> {
-    let text = fs::read_to_string(debugfs.join("bdi").join(dev).join("stats")).ok()?;
+/// (dirty, writeback) bytes behind a disk, from debugfs bdi/MAJ:MIN/stats (mm/backing-dev.c). Until the file wb_stats
+/// came beside it, `stats` told the root cgroup's part only: with writeback by cgroup that is not the disk's.
+pub fn disk_backlog(debugfs: &Path, dev: &str, by_cgroup: bool) -> Option<(u64, u64)> {
+    let dir = debugfs.join("bdi").join(dev);
+    if by_cgroup && !dir.join("wb_stats").exists() {
+        return None;
+    }
+    let text = fs::read_to_string(dir.join("stats")).ok()?;
     let kib = |name: &str| -> Option<u64> {
         let line = text.lines().find(|l| l.starts_with(name))?;
         line.split_whitespace()
@@ -126,9 +131,17 @@ mod tests {
         fs::create_dir_all(dir.path().join("bdi/8:0")).unwrap();
         let stats = dir.path().join("bdi/8:0/stats");
         fs::write(&stats, "BdiWriteback:  12 kB\nBdiReclaimable:  3 kB\n").unwrap();
-        assert_eq!(disk_backlog(dir.path(), "8:0"), Some((3072, 12288)));
+        assert_eq!(disk_backlog(dir.path(), "8:0", false), Some((3072, 12288)));
         fs::write(&stats, "BdiWriteback:  12 kB\nBdiRecl").unwrap();
-        assert_eq!(disk_backlog(dir.path(), "8:0"), None);
+        assert_eq!(disk_backlog(dir.path(), "8:0", false), None, "cut");
+        fs::write(&stats, "BdiWriteback: 0 kB\nBdiReclaimable: 0 kB\n").unwrap();
+        assert_eq!(
+            disk_backlog(dir.path(), "8:0", true),
+            None,
+            "the root's only"
+        );
+        fs::write(dir.path().join("bdi/8:0/wb_stats"), "").unwrap();
+        assert_eq!(disk_backlog(dir.path(), "8:0", true), Some((0, 0)));
         let psi = dir.path().join("io.pressure");
         fs::write(
             &psi,

@@ -3,7 +3,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     fs,
-    io::{BufRead as _, BufReader},
+    io::{BufRead as _, BufReader, Write as _},
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     sync::{Arc, Mutex},
@@ -53,7 +53,7 @@ impl Disk {
     pub fn new(bytes: u64, scheduler: &str) -> Disk {
         let tmpfs = Mount::new("tmpfs");
         let file = tmpfs.path().join("disk");
-        fs::write(&file, vec![0x5a; bytes as usize]).unwrap();
+        fs::File::create(&file).unwrap().set_len(bytes).unwrap();
         let path = output(
             Command::new("losetup")
                 .args(["--find", "--show"])
@@ -63,8 +63,13 @@ impl Disk {
             path,
             _tmpfs: tmpfs,
         };
-        fs::write(disk.queue("scheduler"), scheduler).unwrap();
+        disk.tune("scheduler", scheduler);
         disk
+    }
+
+    /// Sets a file below queue/.
+    pub fn tune(&self, file: &str, value: &str) {
+        fs::write(format!("/sys/block/{}/queue/{file}", self.name()), value).unwrap();
     }
 
     pub fn path(&self) -> &str {
@@ -73,10 +78,6 @@ impl Disk {
 
     pub fn name(&self) -> &str {
         self.path.trim_start_matches("/dev/")
-    }
-
-    fn queue(&self, file: &str) -> PathBuf {
-        PathBuf::from(format!("/sys/block/{}/queue/{file}", self.name()))
     }
 
     /// (major, minor) as the trace writes it.
@@ -355,15 +356,55 @@ impl Drop for Watch {
 }
 
 pub fn fio(disk: &Disk, job: &str) {
-    let dir = tempfile::tempdir().unwrap();
-    let file = dir.path().join("job.fio");
-    fs::write(&file, job).unwrap();
-    output(
-        Command::new("fio")
-            .arg(format!("--filename={}", disk.path()))
-            .arg("--output=/dev/null")
-            .arg(&file),
-    );
+    let status = fio_in_background(disk, job).wait().unwrap();
+    assert!(status.success(), "fio: {status}");
+}
+
+pub fn fio_in_background(disk: &Disk, job: &str) -> Child {
+    let mut child = Command::new("fio")
+        .args([
+            &format!("--filename={}", disk.path()),
+            "--output=/dev/null",
+            "-",
+        ])
+        .stdin(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut stdin = child.stdin.take().unwrap();
+    stdin.write_all(job.as_bytes()).unwrap();
+    child
+}
+
+/// (name, steps that the verifier took) of the programs that a process holds, where the kernel tells.
+pub fn verifier_steps(pid: u32) -> Vec<(String, u64)> {
+    let ours = programs_of(pid);
+    let text = output(Command::new("bpftool").args(["--json", "prog", "show"]));
+    let all: Value = serde_json::from_str(&text).unwrap();
+    let names: BTreeMap<u64, String> = all
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|p| (p["id"].as_u64().unwrap(), p["name"].to_string()))
+        .collect();
+    let steps = |info: &str, id: u64| {
+        let field = |name: &str| {
+            let value = info.lines().find_map(|l| l.strip_prefix(name))?;
+            value.trim().parse::<u64>().ok()
+        };
+        (field("prog_id:")? == id)
+            .then(|| field("verified_insns:"))
+            .flatten()
+    };
+    let infos: Vec<String> = fs::read_dir(format!("/proc/{pid}/fdinfo"))
+        .unwrap()
+        .filter_map(|fd| fs::read_to_string(fd.ok()?.path()).ok())
+        .collect();
+    ours.into_iter()
+        .filter_map(|id| {
+            let n = infos.iter().find_map(|i| steps(i, id))?;
+            Some((names.get(&id).cloned().unwrap_or_default(), n))
+        })
+        .collect()
 }
 
 /// Ids of the BPF programs that a process holds.

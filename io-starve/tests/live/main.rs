@@ -5,7 +5,10 @@ mod machine;
 
 use std::{collections::BTreeMap, process::Command};
 
-use machine::{Disk, Trace, Watch, class_of_rwbs, fio, io_starve, programs, programs_of, until};
+use machine::{
+    Disk, Trace, Watch, class_of_rwbs, fio, fio_in_background, io_starve, programs, programs_of,
+    until,
+};
 use serde_json::Value;
 
 /// Reads, direct writes, buffered writes with fsync and merges, all at once and deeper than the scheduler dispatches.
@@ -50,7 +53,23 @@ fn counts_and_waits_agree_with_the_kernels_trace() {
         kernel.overrun, 0,
         "the trace buffer was too small for the run"
     );
-    assert_eq!(stop["loss"]["events"], 0, "{stop:#}");
+    let mut lost = stop["loss"]["kinds"].as_object().unwrap().clone();
+    // A machine that is busy with something else may run the reader late; no count suffers from it.
+    lost.remove("late-tick");
+    // On 6.18 the kernel now and then runs no program for a burst of some ten to a hundred completions, typed or raw,
+    // and counts no recursion for it. Whatever is missed must be told as such, and stay an exception.
+    let missed = lost
+        .remove("lost-completion")
+        .map_or(0, |n| n.as_u64().unwrap());
+    assert!(lost.is_empty(), "{stop:#}");
+    let sum = |field: &str| -> u64 {
+        let accounts = stop["accounts"].as_array().unwrap();
+        accounts.iter().map(|a| a[field].as_u64().unwrap()).sum()
+    };
+    assert!(
+        sum("expired") >= missed && missed * 200 <= sum("seen"),
+        "{stop:#}"
+    );
 
     let mut classes = 0;
     for account in stop["accounts"].as_array().unwrap() {
@@ -299,6 +318,52 @@ fn a_cgroup_that_is_gone_keeps_its_name() {
         String::from_utf8_lossy(&recorded).contains(&format!("\"path\":\"/{name}\"")),
         "the recording names {name}"
     );
+}
+
+#[test]
+#[ignore = "attaches to this kernel, needs root: cargo xtask test"]
+fn attached_late_it_finds_what_waits_already() {
+    let disk = Disk::new(1 << 30, "mq-deadline");
+    disk.tune("nr_requests", "2048");
+    disk.tune("iosched/writes_starved", "100000");
+    let mut readers = fio_in_background(
+        &disk,
+        "[r]\nrw=randread\nbs=1m\ndirect=1\nioengine=libaio\niodepth=384\nnumjobs=4\nthread\nsize=400m\ntime_based\nruntime=60\n",
+    );
+    let mut writer = fio_in_background(
+        &disk,
+        "[w]\nrw=write\nbs=64k\nioengine=psync\nsync_file_range=write:16\noffset=500m\nsize=400m\ntime_based\nruntime=60\n",
+    );
+    // Only what was inserted before the attachment can be found: an observer each time, until there is enough.
+    until("hundreds of writes wait in the scheduler", || {
+        let watch = Watch::start(&disk, &[]);
+        let found = until("a first status", || watch.last_status());
+        watch.stop();
+        let writes = found["accounts"]
+            .as_array()?
+            .iter()
+            .find(|a| a["class"] == "async-write")?;
+        let never_inserted_before_us = writes["in_flight"]
+            .as_u64()?
+            .saturating_sub(writes["inserts"].as_u64()?);
+        (never_inserted_before_us > 200).then_some(())
+    });
+    for child in [&mut readers, &mut writer] {
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+}
+
+#[test]
+#[ignore = "attaches to this kernel, needs root: cargo xtask test"]
+fn programs_stay_small_for_the_verifier() {
+    let disk = Disk::new(64 << 20, "mq-deadline");
+    let watch = Watch::start(&disk, &[]);
+    for (name, steps) in machine::verifier_steps(watch.pid()) {
+        // The most was 8,411 when this was written; a loop around `seed` had 731,603, a minute under emulation.
+        assert!(steps < 20_000, "{name}: {steps} verifier steps");
+    }
+    watch.stop();
 }
 
 #[test]

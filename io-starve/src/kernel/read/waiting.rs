@@ -265,11 +265,12 @@ fn task(tid: u32, comm: &[u8; 16]) -> Option<Task> {
 /// Dirty and writeback memory behind each disk that async writes wait for, and of each owner of such writes.
 pub fn backlog(waiting: &[Waiting], cgroups: &Cgroups) -> Vec<Backlog> {
     let mut all = BTreeMap::new();
+    let by_cgroup = cgroups.hierarchy().map(|h| h.mode) == Some(CgroupMode::V2);
     let async_writes = waiting.iter().filter(|w| w.key.class == Class::AsyncWrite);
     for w in async_writes {
         let (dev, who) = (w.key.dev, w.key.owner);
         if let Some((dirty, writeback)) =
-            tasks::disk_backlog("/sys/kernel/debug".as_ref(), &dev.to_string())
+            tasks::disk_backlog("/sys/kernel/debug".as_ref(), &dev.to_string(), by_cgroup)
         {
             all.insert((Some(dev), None), (dirty, writeback));
         }
