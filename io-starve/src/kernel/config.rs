@@ -175,6 +175,6 @@ mod tests {
         let sizes = Sizes::for_machine(2, 12, 12 * 512);
         assert!(sizes.slots >= 4 * 12 * 512);
         assert_eq!(sizes.shards, 2);
-        assert!(sizes.bytes() < 12 << 20, "{}", sizes.bytes());
+        assert!(sizes.bytes() < 20 << 20, "{}", sizes.bytes());
     }
 }
