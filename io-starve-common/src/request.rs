@@ -27,7 +27,8 @@ pub struct Life {
     pub state: u32,
     /// `F_*` bits.
     pub flags: u32,
-    /// When the request was allocated, by its own stamp (`start_time_ns`); tells two lives in one memory apart. ns, monotonic.
+    /// When the request was allocated, by its own stamp (`start_time_ns`) at first sight; tells two lives in one
+    /// memory apart. ns, monotonic.
     pub start_ns: u64,
     /// When it was first inserted; 0 when it never was. ns, monotonic.
     pub insert_ns: u64,
@@ -114,14 +115,14 @@ pub fn step(life: &mut Life, event: Event) -> Effects {
     match event {
         Event::Insert { now, start_ns } => {
             // Inserted again after a requeue, or bypassed into the dispatch list: the same life goes on.
-            if life.state == QUEUED && life.start_ns == start_ns {
+            if life.state == QUEUED && same_life(life, start_ns) {
                 return fx;
             }
             begin(life, &mut fx, QUEUED, start_ns);
             life.insert_ns = now;
         }
         Event::Seed { start_ns } => {
-            if life.state != FREE && life.start_ns == start_ns {
+            if life.state != FREE && same_life(life, start_ns) {
                 return fx;
             }
             begin(life, &mut fx, QUEUED, start_ns);
@@ -133,7 +134,7 @@ pub fn step(life: &mut Life, event: Event) -> Effects {
             start_ns,
             bytes,
         } => {
-            if life.state == QUEUED && (life.start_ns == start_ns || life.requeues > 0) {
+            if life.state == QUEUED && same_life(life, start_ns) {
                 fx.left_queue = true;
                 life.state = ISSUED;
             } else {
@@ -188,6 +189,13 @@ pub fn step(life: &mut Life, event: Event) -> Effects {
         }
     }
     fx
+}
+
+/// A request that takes another one in takes its start over when that is earlier (attempt_merge in
+/// block/blk-merge.c), so within a life the stamp may fall; the next life in the same memory began later.
+#[inline(always)]
+pub fn same_life(life: &Life, start_ns: u64) -> bool {
+    start_ns <= life.start_ns
 }
 
 #[inline(always)]

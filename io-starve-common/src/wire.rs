@@ -338,8 +338,6 @@ pub const fn hist_row(dev_row: u32, class: u8, stage: u32, shard: u32, shards_ma
         + shard
 }
 
-/// How many slots one sweep or seed run looks at.
-pub const BATCH: u32 = 64;
 /// A slot older than this is believed only after the request itself was read again, in ns.
 pub const RECHECK_NS: u64 = 500_000_000;
 

@@ -36,11 +36,12 @@ pub struct Cli {
 /// What to look at and how.
 #[derive(Debug, Clone, Args)]
 pub struct AttachArgs {
-    /// Only this disk, by name (sda, nvme0n1, dm-3); repeatable
-    #[arg(long, global = true, value_name = "NAME")]
+    /// Only this disk, by name, path or number (sda, /dev/mapper/root, 8:0), with * for any characters; repeatable
+    #[arg(long, global = true, value_name = "DISK")]
     pub device: Vec<String>,
-    /// Only cgroups with this path or glob (/system.slice/*); repeatable
-    #[arg(long, global = true, value_name = "PATH")]
+    /// Only findings that this cgroup or one below it has part in, by path or last name (/system.slice, backup.service),
+    /// with * for any characters; repeatable
+    #[arg(long, global = true, value_name = "CGROUP")]
     pub cgroup: Vec<String>,
     /// Time between two looks at the kernel, 50ms to 1s
     // The programs keep maxima for one to two epochs of 1.07 s: whoever comes less often misses some.
@@ -52,6 +53,20 @@ pub struct AttachArgs {
     /// How many requests can be followed at a time; chosen by the machine's disks when not given
     #[arg(long, global = true, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub slots: Option<u32>,
+    /// For tests and to compare the cost: attach raw tracepoints even where typed ones are to be had
+    #[arg(long, global = true, hide = true)]
+    pub raw_tracepoints: bool,
+    /// Time between two status alerts; 60s when not given
+    #[arg(long, global = true, value_name = "TIME", value_parser = duration)]
+    pub status_every: Option<Duration>,
+}
+
+impl AttachArgs {
+    /// Time between two status alerts, in ns.
+    pub fn status_ns(&self) -> u64 {
+        let default = Duration::from_secs(60);
+        self.status_every.unwrap_or(default).as_nanos() as u64
+    }
 }
 
 /// What to do.

@@ -2,6 +2,11 @@
 //!
 //! Files are named `DETECTOR.fires.WHAT.txt`, `DETECTOR.quiet.WHAT.txt` and `DETECTOR.lossy.WHAT.txt`.
 
+#![expect(
+    clippy::unwrap_used,
+    reason = "a test fails by panicking, also in a function that several share"
+)]
+
 use std::collections::BTreeSet;
 use std::path::Path;
 

@@ -1,6 +1,7 @@
 //! Builds, tests and boots io-starve: one command for each ring of tests, the same as CI's.
 
 mod apt;
+mod bench;
 mod cmd;
 mod ebpf;
 mod run;
@@ -55,6 +56,12 @@ enum Task {
         #[arg(long)]
         all: bool,
     },
+    /// Measures what io-starve costs, beside biolatency -Q
+    Bench {
+        /// How often each case is measured
+        #[arg(long, default_value_t = 3)]
+        rounds: u32,
+    },
     /// Builds io-starve and starts it: live where it may, else the demo
     Run,
 }
@@ -91,6 +98,7 @@ fn main() -> Result<ExitCode> {
             Ok(verdict(tally.failed == 0))
         }
         Task::Test { all } => test::test(all).map(verdict),
+        Task::Bench { rounds } => bench::bench(rounds).map(|()| ExitCode::SUCCESS),
         Task::Run => run::run(),
     }
 }

@@ -121,6 +121,20 @@ fn a_missed_completion_begins_a_new_life_and_is_counted() {
 }
 
 #[test]
+fn a_merge_that_lowers_the_start_of_the_survivor_is_not_a_new_life() {
+    let mut l = Life::default();
+    let earlier = Event::Issue {
+        now: 400,
+        start_ns: START - 50,
+        bytes: 8192,
+    };
+    let fx = run(&mut l, &[insert(110), earlier]);
+    assert!(!fx.first_sight && fx.left_queue);
+    let fx = step(&mut l, complete(500));
+    assert_eq!((fx.queued_ns, fx.device_ns), (Some(290), Some(100)));
+}
+
+#[test]
 fn an_issue_on_an_issued_slot_is_a_new_life() {
     let mut l = Life::default();
     run(&mut l, &[issue(150)]);

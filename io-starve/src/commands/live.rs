@@ -19,6 +19,8 @@ use crate::{
     },
     output::{
         alert::{Alert, StopReason},
+        focus::Focus,
+        reporter::Audience,
         sink::{Reopener, Sink},
     },
     source::live::Live,
@@ -34,7 +36,17 @@ pub(super) struct Common {
 
 impl Common {
     pub(super) fn session(&self, labels: &[(String, String)], min_severity: Severity) -> Session {
-        Session::new(&self.settings, labels, self.attach.interval, min_severity)
+        // Which disks are followed is chosen when attaching.
+        let focus = Focus {
+            cgroups: self.attach.cgroup.clone(),
+            devices: Vec::new(),
+        };
+        let audience = Audience {
+            min_severity,
+            focus,
+            status_ns: self.attach.status_ns(),
+        };
+        Session::new(&self.settings, labels, self.attach.interval, audience)
     }
 
     pub(super) fn screen(&self, mode: tui::Mode) -> tui::Options {
@@ -183,7 +195,7 @@ async fn lines(common: &Common, args: &WatchArgs) -> Result<u8, CommandError> {
         stop,
         |tick, alerts, session| match tick {
             Some(mono_ns) => lines.tick(mono_ns, alerts, session),
-            None => lines.alerts(alerts),
+            None => lines.end(alerts, session),
         },
     )
     .await;

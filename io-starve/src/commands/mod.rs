@@ -192,6 +192,7 @@ impl live::Common {
             devices: self.attach.device.clone(),
             without_hooks: self.attach.without_hook.clone(),
             slots: self.attach.slots,
+            raw_tracepoints: self.attach.raw_tracepoints,
         }
     }
 }

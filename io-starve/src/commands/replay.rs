@@ -15,9 +15,9 @@ use super::{
     signals::Signals,
 };
 use crate::{
-    cli::{AttachArgs, ReplayArgs, ReplayFormat, ShowArgs},
+    cli::{ReplayArgs, ReplayFormat, ShowArgs},
     detect::settings::Settings,
-    output::{alert::StopReason, sink::Sink},
+    output::{alert::StopReason, focus::Focus, reporter::Audience, sink::Sink},
     source::{
         recording::{Ending, Recording},
         replay::Replay,
@@ -46,9 +46,17 @@ pub(super) async fn play<R: BufRead>(
     recording: Recording<R>,
     mode: tui::Mode,
 ) -> Result<u8, CommandError> {
-    refuse_attach_options(&common.attach, matches)?;
+    refuse_attach_options(matches)?;
     let settings = judged_by(matches, &recording.checkpoint().settings, &common.settings)?;
-    let session = Session::resume(recording.checkpoint(), &settings, args.min_severity)?;
+    let audience = Audience {
+        min_severity: args.min_severity,
+        focus: Focus {
+            cgroups: common.attach.cgroup.clone(),
+            devices: common.attach.device.clone(),
+        },
+        status_ns: common.attach.status_ns(),
+    };
+    let session = Session::resume(recording.checkpoint(), &settings, audience)?;
     let by_itself = match std::io::stdout().is_terminal() {
         true => ReplayFormat::Tui,
         false => ReplayFormat::Text,
@@ -120,14 +128,14 @@ async fn in_lines<R: BufRead>(
         _ => StopReason::RecordingTorn,
     });
     let alerts = session.stop(reason);
-    lines.alerts(&alerts)?;
+    lines.end(&alerts, &session)?;
     lines.finish()?;
     Ok(source.recording().warning())
 }
 
-/// What was attached to is in the recording and cannot be chosen any more.
-fn refuse_attach_options(_: &AttachArgs, matches: &ArgMatches) -> Result<(), CommandError> {
-    let names = ["device", "cgroup", "interval", "without_hook", "slots"];
+/// How the kernel was read is in the recording and cannot be chosen any more.
+fn refuse_attach_options(matches: &ArgMatches) -> Result<(), CommandError> {
+    let names = ["interval", "without_hook", "slots"];
     match names.into_iter().find(|name| given(matches, name)) {
         Some(name) => Err(CommandError::Usage(format!(
             "--{} is chosen when a recording is made, not when it is replayed",

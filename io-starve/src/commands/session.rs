@@ -4,11 +4,11 @@ use std::{collections::BTreeMap, path::Path, time::Duration};
 
 use super::CommandError;
 use crate::{
-    detect::{finding::Severity, settings::Settings},
+    detect::settings::Settings,
     model::{observation::Observation, snapshot::Snapshot},
     output::{
         alert::{Alert, StopReason},
-        reporter::Reporter,
+        reporter::{Audience, Reporter},
         sink::{Sink, SinkError},
         text,
     },
@@ -23,6 +23,7 @@ use crate::{
 pub(super) struct Session {
     pipeline: Pipeline,
     reporter: Reporter,
+    audience: Audience,
     recorder: Option<Recorder>,
     settings: Settings,
     labels: BTreeMap<String, String>,
@@ -36,13 +37,19 @@ impl Session {
         settings: &Settings,
         labels: &[(String, String)],
         interval: Duration,
-        min_severity: Severity,
+        audience: Audience,
     ) -> Session {
         let labels: BTreeMap<_, _> = labels.iter().cloned().collect();
         let interval_ms = interval.as_millis() as u64;
         Session {
             pipeline: Pipeline::new(settings.clone()),
-            reporter: Reporter::new(settings.clone(), labels.clone(), interval_ms, min_severity),
+            reporter: Reporter::new(
+                settings.clone(),
+                labels.clone(),
+                interval_ms,
+                audience.clone(),
+            ),
+            audience,
             recorder: None,
             settings: settings.clone(),
             labels,
@@ -58,11 +65,11 @@ impl Session {
     pub(super) fn resume(
         checkpoint: &Checkpoint,
         settings: &Settings,
-        min_severity: Severity,
+        audience: Audience,
     ) -> Result<Session, CommandError> {
         let labels: Vec<_> = checkpoint.labels.clone().into_iter().collect();
         let interval = Duration::from_millis(checkpoint.interval_ms);
-        let mut session = Session::new(settings, &labels, interval, min_severity);
+        let mut session = Session::new(settings, &labels, interval, audience);
         if checkpoint.observations == 0 {
             return Ok(session);
         }
@@ -82,7 +89,7 @@ impl Session {
             serde_json::from_value(checkpoint.pipeline.clone()).map_err(other_build)?;
         let reporter: Reporter =
             serde_json::from_value(checkpoint.reporter.clone()).map_err(other_build)?;
-        session.reporter = reporter.resumed(min_severity);
+        session.reporter = reporter.resumed(session.audience.clone());
         session.observations = checkpoint.observations;
         Ok(session)
     }
@@ -135,9 +142,9 @@ impl Session {
             .map_err(Into::into)
     }
 
-    /// The state now.
+    /// The state now, as far as it is wanted.
     pub(super) fn snapshot(&self) -> Snapshot {
-        self.pipeline.snapshot()
+        self.audience.focus.narrow(self.pipeline.snapshot())
     }
 
     /// The run in a sentence.
@@ -198,6 +205,7 @@ impl Lines {
         alerts: &[Alert],
         session: &Session,
     ) -> Result<(), CommandError> {
+        self.sink.check()?;
         self.alerts(alerts)?;
         if self.format == LineFormat::Text {
             let due = *self.table_due_ns.get_or_insert(mono_ns + TABLE_NS);
@@ -207,6 +215,14 @@ impl Lines {
             }
         }
         Ok(())
+    }
+
+    /// Tells how it ended, as text with a last table before.
+    pub(super) fn end(&mut self, alerts: &[Alert], session: &Session) -> Result<(), CommandError> {
+        if self.format == LineFormat::Text && !alerts.is_empty() {
+            self.sink.write(text::table(&session.snapshot()))?;
+        }
+        self.alerts(alerts)
     }
 
     /// Tells these.

@@ -62,7 +62,7 @@ impl Engine {
         for detector in DETECTORS {
             detector.judge(&cx, &mut judgements);
         }
-        judgements.sort_by(|a, b| a.key.cmp(&b.key));
+        judgements.sort_by_key(|j| j.key);
         let mut changes = Vec::new();
         let mut not_opened = 0;
         for judgement in judgements {

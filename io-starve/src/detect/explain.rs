@@ -26,7 +26,7 @@ requests of others were; critical from 10 s on.
   crawling   over 5 s it waited 80 % of the time, got under 15 % of the issues (and under half of an equal share), and what it has to \
 write (dirty and writeback memory, else what waits) needs more than 30 s at that rate; critical from 300 s on.
 The age of the oldest request and how often it was passed are evidence, not the rule: a writer that gets most of the disk has old \
-requests too. Nothing is found when those that were served waited half as long themselves (a slow disk), or when the disk pauses for \
+requests too. Nothing is found when those that were served waited two thirds as long themselves (a slow disk, a deep queue), or when the disk pauses for \
 everybody.
 
 Mechanisms:
@@ -57,7 +57,7 @@ How it is judged, for each disk, for the class over all owners and for each owne
 requests of others were; critical from 10 s on.
   crawling   over 5 s it waited 80 % of the time, got under 15 % of the issues (and under half of an equal share), and the bytes that \
 wait need more than 30 s at that rate; critical from 300 s on.
-Nothing is found when those that were served waited half as long themselves, or when the disk pauses for everybody.
+Nothing is found when those that were served waited two thirds as long themselves, or when the disk pauses for everybody.
 
 Mechanisms: scheduler, iocost, tags and device, as for async-write-starvation; wbt does not hold back sync writes. `sure` and `likely` \
 mean the same too.

@@ -12,8 +12,8 @@
 //! Rule, `crawling`: over 5 s it waits 80 % of the time, gets under 15 % of the issues, and its backlog needs more than 30 s at
 //! that rate (the kernel's own `dirty_expire_centisecs`: data would be older than promised); critical at 300 s, where reports began.
 //!
-//! Three guards keep look-alikes out. *Alike*: when those that were served had waited half as long as the victim has, everybody waits,
-//! and the disk is slow or the queue deep. *Served now*: when the last issue of the device is longer ago than half of the gap, the
+//! Three guards keep look-alikes out. *Alike*: when those that were served had waited two thirds as long as the victim has, everybody
+//! waits, and the disk is slow or the queue deep. *Served now*: when the last issue of the device is longer ago than half of the gap, the
 //! device pauses and nobody gains (`queue-stuck` says so from 5 s on). *Fair*: among n groups that are busy, one with more than half
 //! of an n-th of the issues does not crawl, however small an n-th is.
 //!
@@ -38,8 +38,9 @@ use crate::model::windows::Cell;
 const WINDOW_NS: u64 = 5_000_000_000;
 /// Part of the window in which a crawling group waits.
 const WAITS_SHARE: f64 = 0.8;
-/// The victim's wait against the mean wait of those served, below which all wait alike.
-const ALIKE: u64 = 2;
+/// A victim that has not waited half as long again as those that are served did on average, in halves: by turns and first come,
+/// first served, the ratio is 1.
+const ALIKE_HALVES: u64 = 3;
 /// Part of an equal share below which a group crawls.
 const UNFAIR: f64 = 0.5;
 
@@ -323,7 +324,8 @@ impl<'a> Disk<'a> {
     fn judgement(&self, g: &Group<'_>, met: Met) -> Judgement {
         let model = self.cx.model;
         let now = model.now_ns();
-        let (mechanism, confidence) = mechanism::of(self.device, g.class, met.stage, met.stacks);
+        let (mechanism, confidence) =
+            mechanism::of(self.device, g.class, met.stage, met.stacks, met.begin_ns);
         let oldest = oldest_waiter(model, g);
         let oldest_ns = g
             .flow
@@ -383,7 +385,7 @@ impl<'a> Disk<'a> {
         known.unwrap_or(0).max(in_flight)
     }
 
-    /// Those that are served waited half as long themselves.
+    /// Those that are served waited about as long themselves.
     fn wait_alike(&self, g: &Group<'_>, gap_ns: u64) -> bool {
         let waited = self
             .all
@@ -392,7 +394,7 @@ impl<'a> Disk<'a> {
         let finished = self.all.finished.saturating_sub(g.recent.finished);
         waited
             .checked_div(finished)
-            .is_some_and(|mean| gap_ns < mean.saturating_mul(ALIKE))
+            .is_some_and(|mean| gap_ns < mean.saturating_mul(ALIKE_HALVES) / 2)
     }
 
     /// How many groups contend with this one, itself included: those that wait as it does, and those that get more.

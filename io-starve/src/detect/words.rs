@@ -7,6 +7,7 @@ use super::finding::{Finding, Kind};
 use crate::model::Model;
 use crate::model::devices::display_name;
 use crate::model::observation::Owner;
+use crate::model::snapshot::hooks_attached;
 
 /// The state in words: the worst open finding, or that there is none and how much of the machine was seen.
 pub fn verdict(model: &Model, engine: &Engine) -> String {
@@ -24,15 +25,14 @@ pub fn verdict(model: &Model, engine: &Engine) -> String {
         0 => "no findings".to_owned(),
         n => format!("no open findings, {n} closed"),
     };
-    let (attached, refused) = model.hooks_attached();
+    let (attached, wanted) = hooks_attached(model.hooks());
     let lost = match model.loss_total() {
         0 => "nothing lost".to_owned(),
         n => format!("{} events lost", thousands(n)),
     };
     format!(
-        "{findings}; {} requests seen, hooks {attached} of {}, {lost}",
-        thousands(model.requests_seen()),
-        attached + refused
+        "{findings}; {} requests seen, hooks {attached} of {wanted}, {lost}",
+        thousands(model.requests_seen())
     )
 }
 
@@ -104,7 +104,7 @@ fn thousands(n: u64) -> String {
     let digits = n.to_string();
     let mut out = String::with_capacity(digits.len() + digits.len() / 3);
     for (i, digit) in digits.chars().enumerate() {
-        if i > 0 && (digits.len() - i) % 3 == 0 {
+        if i > 0 && (digits.len() - i).is_multiple_of(3) {
             out.push(',');
         }
         out.push(digit);

@@ -27,6 +27,8 @@ pub struct AttachOptions {
     pub without_hooks: Vec<String>,
     /// Rows of the slot table instead of the computed number; rounded up to a power of two.
     pub slots: Option<u32>,
+    /// Attach raw tracepoints even where typed ones are to be had.
+    pub raw_tracepoints: bool,
 }
 
 /// Why nothing is attached.

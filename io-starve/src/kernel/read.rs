@@ -11,8 +11,8 @@ use aya::{
     programs::{RawTracePoint, RawTracePointRunOptions, TestRun as _},
 };
 use io_starve_common::wire::{
-    BATCH, BioSlot, CTRL_ARMED, CTRL_COUNT, CgroupEvent, DevRow, GroupRow, HctxRow, HistRow,
-    LossKind, PROBES, Slot, dev_key, probe_start,
+    BioSlot, CTRL_ARMED, CTRL_COUNT, CgroupEvent, DevRow, GroupRow, HctxRow, HistRow, LossKind,
+    PROBES, Slot, dev_key, probe_start,
 };
 
 use super::{
@@ -116,7 +116,7 @@ impl Attached {
 
         let attacher = Attacher {
             btf: &btf,
-            aya: aya::Btf::from_sys_fs().ok(),
+            aya: typed_tracepoints(options),
             forbidden: &options.without_hooks,
         };
         let admission = devices.need_admission();
@@ -263,7 +263,7 @@ impl Attached {
         };
         let attacher = Attacher {
             btf: &btf,
-            aya: aya::Btf::from_sys_fs().ok(),
+            aya: typed_tracepoints(&self.options),
             forbidden: &self.options.without_hooks,
         };
         let new = attacher.attach(&mut self.ebpf, |p| p == Purpose::Admission);
@@ -286,7 +286,7 @@ impl Attached {
             .collect();
         for hctx in new {
             // Queues have at most 10,240 tags (BLK_MQ_MAX_DEPTH, include/linux/blk-mq.h).
-            for tag in (0..10_240).step_by(BATCH as usize) {
+            for tag in 0..10_240 {
                 if self.run("seed", &[hctx, tag])? == 0 {
                     break;
                 }
@@ -300,8 +300,8 @@ impl Attached {
         if !self.on_demand {
             return Ok(());
         }
-        for batch in waiting::old_batches(&self.tables, now) {
-            self.run("sweep", &[u64::from(batch)])?;
+        for slot in waiting::old_slots(&self.tables, now) {
+            self.run("sweep", &[u64::from(slot)])?;
         }
         Ok(())
     }
@@ -379,6 +379,14 @@ impl Attached {
             .filter(|(_, n)| *n > 0)
             .collect()
     }
+}
+
+/// aya's view of the kernel's types, with which typed tracepoints are attached; `None`: raw ones instead.
+fn typed_tracepoints(options: &AttachOptions) -> Option<aya::Btf> {
+    if options.raw_tracepoints {
+        return None;
+    }
+    aya::Btf::from_sys_fs().ok()
 }
 
 fn sizes_for(devices: &Devices, options: &AttachOptions) -> Sizes {

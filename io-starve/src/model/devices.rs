@@ -25,6 +25,8 @@ pub struct Device {
     pub sample: Option<DeviceSample>,
     /// Its issues at the ends of the last cells.
     pub issued: Marks,
+    /// How often tasks slept for want of a tag, at the ends of the last cells.
+    pub tag_waits: Marks,
     /// By owner and class.
     #[serde_as(as = "Vec<(_, _)>")]
     pub owners: BTreeMap<(Owner, Class), Flow>,
@@ -61,6 +63,14 @@ impl Device {
             .iter()
             .find(|(file, _)| file.rsplit('/').next() == Some(name))
             .map(|(file, value)| (file.as_str(), value.as_str()))
+    }
+
+    /// Tasks slept for want of a tag since this moment, as far as the kernel tells (7.2 and later).
+    pub fn lacked_tags_since(&self, ns: u64) -> bool {
+        let now = self.sample.map_or(0, |s| s.tag_waits);
+        self.tag_waits
+            .at_or_before(ns)
+            .is_some_and(|then| now > then)
     }
 
     /// Last issue or completion, ns monotonic; `None` before the first since attach.
@@ -100,6 +110,8 @@ impl Device {
     /// Notes its issues at the end of the present cell and forgets old times.
     pub fn end_tick(&mut self, clock: CellClock) {
         self.issued.note(clock, self.issues());
+        self.tag_waits
+            .note(clock, self.sample.map_or(0, |s| s.tag_waits));
         for hist in self.hists.values_mut() {
             hist.prune(clock.to_ns);
         }

@@ -24,10 +24,11 @@ use flow::{Flow, TickEnd};
 use observation::{DevId, Fact, GroupKey, Hook, HostFact, Observation, Owner, Verdict, Waiter};
 use windows::{CellClock, Marks};
 
-/// How many disks are followed; a host with more shows the first ones that had I/O.
-pub const MAX_DEVICES: usize = 1_024;
-/// How many (disk, owner, class) are followed; those beyond are summed as [`Owner::Other`]. Each costs at most
-/// 14 KiB (51 cells at the default interval), and only the busy ones do.
+/// How many disks are followed, those that became known first. A busy one costs about 20 KiB for its histograms. What is not
+/// followed counts as [`LossKind::DevicesFull`].
+pub const MAX_DEVICES: usize = 512;
+/// How many (disk, owner, class) are followed; those beyond are summed as [`Owner::Other`] and
+/// count as [`LossKind::GroupsFull`]. A busy one costs 10 KiB at the default interval, at most 20 KiB at shorter ones.
 pub const MAX_FLOWS: usize = 2_048;
 /// Waiters of one tick that are kept.
 const MAX_WAITERS: usize = 4_096;
@@ -52,6 +53,9 @@ pub struct Model {
     hooks: Vec<Hook>,
     #[serde_as(as = "Vec<(_, _)>")]
     loss: BTreeMap<LossKind, u64>,
+    /// What the model itself had no room for.
+    #[serde_as(as = "Vec<(_, _)>")]
+    own_loss: BTreeMap<LossKind, u64>,
     losses: Marks,
     /// Disks by number.
     #[serde_as(as = "Vec<(_, _)>")]
@@ -87,14 +91,37 @@ impl Model {
         &self.waiters
     }
 
+    /// Losses since attach, only kinds above 0.
+    pub fn loss(&self) -> Vec<(LossKind, u64)> {
+        let of = |kind: LossKind| {
+            let count = |from: &BTreeMap<LossKind, u64>| from.get(&kind).copied().unwrap_or(0);
+            (
+                kind,
+                count(&self.loss).saturating_add(count(&self.own_loss)),
+            )
+        };
+        LossKind::ALL
+            .into_iter()
+            .map(of)
+            .filter(|(_, n)| *n > 0)
+            .collect()
+    }
+
     /// Sum of all losses since attach.
     pub fn loss_total(&self) -> u64 {
-        self.loss.values().fold(0, |sum, n| sum.saturating_add(*n))
+        self.loss()
+            .iter()
+            .fold(0, |sum, (_, n)| sum.saturating_add(*n))
     }
 
     /// Sum of all losses at a moment of the last 10 s, or at the oldest one known after it.
     pub fn loss_at(&self, ns: u64) -> u64 {
         self.losses.at_or_before(ns).unwrap_or(0)
+    }
+
+    /// Every hook with its verdict.
+    pub fn hooks(&self) -> &[Hook] {
+        &self.hooks
     }
 
     /// Questions that nobody can answer because a hook was refused. A hook that this kernel does not have, or that nothing
@@ -180,12 +207,14 @@ impl Model {
     /// The owner's and the class's flow of a group.
     fn flows_mut(&mut self, key: GroupKey) -> Option<(&mut Flow, &mut Flow)> {
         if self.devices.len() >= MAX_DEVICES && !self.devices.contains_key(&key.dev) {
+            *self.own_loss.entry(LossKind::DevicesFull).or_default() += 1;
             return None;
         }
         let device = self.devices.entry(key.dev).or_default();
         let mut id = (key.owner, key.class);
         if !device.owners.contains_key(&id) {
-            if self.flows >= MAX_FLOWS {
+            if self.flows >= MAX_FLOWS && key.owner != Owner::Other {
+                *self.own_loss.entry(LossKind::GroupsFull).or_default() += 1;
                 id.0 = Owner::Other;
             }
             if !device.owners.contains_key(&id) {

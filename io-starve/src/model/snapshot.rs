@@ -4,7 +4,9 @@ use io_starve_common::{class::Class, wire::LossKind};
 use serde::Serialize;
 
 use super::cgroups::nameless;
-use super::observation::{CgroupFact, DevId, Hook, HostFact, Owner, Stage, Task, WaitsFor};
+use super::observation::{
+    CgroupFact, DevId, Hook, HostFact, Owner, Stage, Task, Verdict, WaitsFor,
+};
 use crate::detect::finding::Finding;
 
 /// The state of the machine at one tick.
@@ -58,17 +60,23 @@ impl Snapshot {
 
     /// (attached, wanted): hooks that run, of those that this kernel should have and this machine needs.
     pub fn hooks_attached(&self) -> (usize, usize) {
-        use super::observation::Verdict;
-        let attached = |h: &&Hook| matches!(h.verdict, Verdict::Attached { .. });
-        let refused = |h: &&Hook| matches!(h.verdict, Verdict::Refused { .. });
-        let a = self.hooks.iter().filter(attached).count();
-        (a, a + self.hooks.iter().filter(refused).count())
+        hooks_attached(&self.hooks)
     }
 
     /// Sum of all losses.
     pub fn loss_total(&self) -> u64 {
         self.loss.iter().map(|(_, n)| n).sum()
     }
+}
+
+/// (attached, wanted): hooks that run, of those that this kernel should have and this machine needs.
+pub fn hooks_attached(hooks: &[Hook]) -> (usize, usize) {
+    let count = |is: fn(&Verdict) -> bool| hooks.iter().filter(|h| is(&h.verdict)).count();
+    let attached = count(|v| matches!(v, Verdict::Attached { .. }));
+    (
+        attached,
+        attached + count(|v| matches!(v, Verdict::Refused { .. })),
+    )
 }
 
 /// An owner and its names.

@@ -62,12 +62,7 @@ impl Model {
             elapsed_ns: self.now_ns() - self.first_ns(),
             host: self.host.clone(),
             hooks: self.hooks.clone(),
-            loss: self
-                .loss
-                .iter()
-                .filter(|(_, n)| **n > 0)
-                .map(|(k, n)| (*k, *n))
-                .collect(),
+            loss: self.loss(),
             requests_seen: self.requests_seen(),
             devices,
             findings,
@@ -83,16 +78,6 @@ impl Model {
             .values()
             .flat_map(|d| d.classes.values())
             .fold(0, |sum, f| sum.saturating_add(f.totals.seen))
-    }
-
-    /// (attached, refused) hooks.
-    pub fn hooks_attached(&self) -> (usize, usize) {
-        use super::observation::Verdict;
-        let is = |f: fn(&Verdict) -> bool| self.hooks.iter().filter(|h| f(&h.verdict)).count();
-        (
-            is(|v| matches!(v, Verdict::Attached { .. })),
-            is(|v| matches!(v, Verdict::Refused { .. })),
-        )
     }
 
     fn psi(&self, owner: Option<Owner>) -> Option<(f64, f64)> {

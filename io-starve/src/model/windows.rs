@@ -19,7 +19,7 @@ pub const CELL_NS: u64 = 200_000_000;
 /// Counts of a bucket above this are cut, so that sums and percentiles of damaged input cannot overflow.
 const MAX_COUNT: u64 = 1 << 40;
 /// Length of a slot of a histogram window, in ns.
-const SLOT_NS: u64 = 1_000_000_000;
+const SLOT_NS: u64 = 2_000_000_000;
 
 /// Which cell the present tick belongs to; the same for every ring of a model.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -169,7 +169,8 @@ impl Marks {
     /// Notes the counter at the end of the present cell and forgets what is older than [`KEEP_NS`].
     pub fn note(&mut self, clock: CellClock, total: u64) {
         match self.marks.back_mut() {
-            Some(last) if last.from_ns == clock.from_ns => {
+            // The first observation has no length and stays by itself: it is where everything is counted from.
+            Some(last) if last.from_ns == clock.from_ns && last.to_ns > last.from_ns => {
                 last.to_ns = clock.to_ns;
                 last.total = total;
             }
@@ -214,7 +215,7 @@ impl Marks {
     }
 }
 
-/// A histogram over about the last [`KEEP_NS`]: at most 11 slots of at most `hist::BUCKETS` buckets.
+/// A histogram over the last 8 to 10 s: at most 6 slots of at most `hist::BUCKETS` buckets.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HistWindow {
     slots: VecDeque<HistSlot>,
@@ -341,6 +342,7 @@ mod tests {
         let mut h = HistWindow::default();
         h.add(0, &[(10, 3), (200, 1)]);
         h.add(500 * MS, &[(10, 2)]);
+        assert_eq!(h.slots.len(), 1);
         assert_eq!(h.counts()[10], 5);
         assert_eq!(h.counts()[hist::BUCKETS - 1], 1);
         h.add(9_000 * MS, &[(11, 1)]);

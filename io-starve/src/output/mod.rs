@@ -2,6 +2,7 @@
 
 pub mod alert;
 pub mod doctor;
+pub mod focus;
 pub mod format;
 pub mod reporter;
 pub mod sink;

@@ -11,6 +11,7 @@ use super::{
         OpenFinding, OwnerKind, Pressure, SCHEMA, Stamp, Start, Status, Stop, StopReason, Totals,
         Victim,
     },
+    focus::Focus,
     text,
 };
 use crate::{
@@ -27,16 +28,13 @@ use crate::{
     source::recording::VERSION,
 };
 
-/// Time between two `status` alerts, in ns.
-const STATUS_NS: u64 = 60_000_000_000;
-
 const NS_PER_MS: u64 = 1_000_000;
 
 /// What has been told so far.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Reporter {
     labels: BTreeMap<String, String>,
-    min_severity: Severity,
+    audience: Audience,
     interval_ms: u64,
     settings: Settings,
     /// Open findings that were told.
@@ -46,6 +44,23 @@ pub struct Reporter {
     status_due_ns: Option<u64>,
     /// Of the latest observation: CLOCK_MONOTONIC and wall clock, in ns.
     now: (u64, i64),
+}
+
+/// What is wanted.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Audience {
+    /// Findings at least as bad as this.
+    pub min_severity: Severity,
+    /// Cgroups and disks.
+    pub focus: Focus,
+    /// Time between two `status` alerts, in ns.
+    pub status_ns: u64,
+}
+
+impl Audience {
+    fn wants(&self, finding: &Finding, snapshot: &Snapshot) -> bool {
+        finding.severity >= self.min_severity && self.focus.has(finding, snapshot)
+    }
 }
 
 /// An open finding that was told.
@@ -58,16 +73,16 @@ struct Told {
 }
 
 impl Reporter {
-    /// Tells findings of at least this severity.
+    /// Tells what this audience wants to hear.
     pub fn new(
         settings: Settings,
         labels: BTreeMap<String, String>,
         interval_ms: u64,
-        min_severity: Severity,
+        audience: Audience,
     ) -> Reporter {
         Reporter {
             labels,
-            min_severity,
+            audience,
             interval_ms,
             settings,
             open: BTreeMap::new(),
@@ -78,8 +93,8 @@ impl Reporter {
     }
 
     /// The same state for another audience, which has heard nothing of the run's beginning.
-    pub fn resumed(mut self, min_severity: Severity) -> Reporter {
-        self.min_severity = min_severity;
+    pub fn resumed(mut self, audience: Audience) -> Reporter {
+        self.audience = audience;
         self.status_due_ns = None;
         self
     }
@@ -110,7 +125,7 @@ impl Reporter {
                 interval_ms: self.interval_ms,
                 settings: self.settings.clone(),
             }))));
-            self.status_due_ns = Some(observation.mono_ns + STATUS_NS);
+            self.status_due_ns = Some(observation.mono_ns + self.audience.status_ns);
         }
         self.changes(changes, &snapshot, &mut alerts);
         if due.is_some_and(|due| observation.mono_ns >= due) {
@@ -119,7 +134,7 @@ impl Reporter {
                 totals: totals(&snapshot, pipeline),
                 open: self.open(),
             }))));
-            self.status_due_ns = Some(observation.mono_ns + STATUS_NS);
+            self.status_due_ns = Some(observation.mono_ns + self.audience.status_ns);
         }
         alerts
     }
@@ -152,13 +167,12 @@ impl Reporter {
         for change in changes {
             let (Change::Open(finding) | Change::Update(finding) | Change::Close(finding)) = change;
             let told = self.open.contains_key(&finding.id);
-            if !told && (finding.severity < self.min_severity || matches!(change, Change::Close(_)))
+            if !told
+                && (matches!(change, Change::Close(_)) || !self.audience.wants(finding, snapshot))
             {
                 continue;
             }
-            let (mono_ns, wall_ns) = self.now;
-            let since_wall_ns = wall_ns
-                - i64::try_from(mono_ns.saturating_sub(finding.since_ns)).unwrap_or(i64::MAX);
+            let since_wall_ns = wall_clock_at(finding.since_ns, self.now);
             let entry = self.open.entry(finding.id.clone()).or_insert(Told {
                 kind: finding.kind,
                 severity: finding.severity,
@@ -166,7 +180,7 @@ impl Reporter {
             });
             entry.severity = finding.severity;
             let since = rfc3339(entry.since_wall_ns);
-            let body = Box::new(self.finding(finding, since, snapshot));
+            let body = Box::new(describe(finding, since, self.stamp(snapshot), snapshot));
             let event = match change {
                 Change::Close(_) => {
                     self.open.remove(&finding.id);
@@ -183,72 +197,8 @@ impl Reporter {
         }
     }
 
-    fn finding(&self, f: &Finding, since: String, snapshot: &Snapshot) -> FindingAlert {
-        let (owner, cgroup) = owner(f.victim, snapshot);
-        FindingAlert {
-            id: f.id.clone(),
-            kind: f.kind,
-            severity: f.severity,
-            stamp: self.stamp(snapshot),
-            since,
-            device: f.device.map(|dev| Device {
-                major: dev.major(),
-                minor: dev.minor(),
-                name: snapshot
-                    .devices
-                    .iter()
-                    .find(|d| d.dev == dev)
-                    .map(|d| d.name.clone()),
-            }),
-            filesystem: None,
-            mountpoint: None,
-            victim: Victim {
-                owner,
-                cgroup,
-                task: f.task.clone(),
-                class: f.class,
-                file: None,
-            },
-            culprits: f
-                .culprits
-                .iter()
-                .map(|c| {
-                    let (owner, cgroup) = self::owner(c.owner, snapshot);
-                    Culprit {
-                        owner,
-                        cgroup,
-                        task: c.tasks.first().cloned(),
-                        tasks: c.tasks.clone(),
-                        class: c.class,
-                        // Four digits: what is behind them is noise, and it would be read as precision.
-                        share: (c.share * 1e4).round() / 1e4,
-                        issues: c.issues,
-                    }
-                })
-                .collect(),
-            mechanism: f.mechanism,
-            stage: f.stage,
-            duration_ms: f.duration_ns / NS_PER_MS,
-            longest_ms: f.longest_ns / NS_PER_MS,
-            threshold_ms: f.threshold_ns / NS_PER_MS,
-            confidence: f.confidence,
-            evidence: f.evidence.clone(),
-            pressure: pressure(f.victim, snapshot),
-            advice: f.advice.clone(),
-            loss: f.loss.clone(),
-            reason: f.closed.map(|(_, reason): (u64, CloseReason)| reason),
-        }
-    }
-
     fn stamp(&self, snapshot: &Snapshot) -> Stamp {
-        let known = |s: &String| Some(s.clone()).filter(|s| !s.is_empty());
-        Stamp {
-            time: rfc3339(self.now.1),
-            mono_ns: self.now.0,
-            host: snapshot.host.as_ref().and_then(|h| known(&h.name)),
-            kernel: snapshot.host.as_ref().and_then(|h| known(&h.kernel)),
-            labels: self.labels.clone(),
-        }
+        stamp(self.now, self.labels.clone(), snapshot)
     }
 
     fn open(&self) -> Vec<OpenFinding> {
@@ -269,6 +219,91 @@ fn alert(event: Event) -> Alert {
         version: VERSION.to_owned(),
         event,
     }
+}
+
+fn describe(f: &Finding, since: String, stamp: Stamp, snapshot: &Snapshot) -> FindingAlert {
+    let (owner, cgroup) = owner(f.victim, snapshot);
+    FindingAlert {
+        id: f.id.clone(),
+        kind: f.kind,
+        severity: f.severity,
+        stamp,
+        since,
+        device: f.device.map(|dev| Device {
+            major: dev.major(),
+            minor: dev.minor(),
+            name: snapshot
+                .devices
+                .iter()
+                .find(|d| d.dev == dev)
+                .map(|d| d.name.clone()),
+        }),
+        filesystem: None,
+        mountpoint: None,
+        victim: Victim {
+            owner,
+            cgroup,
+            task: f.task.clone(),
+            class: f.class,
+            file: None,
+        },
+        culprits: f
+            .culprits
+            .iter()
+            .map(|c| {
+                let (owner, cgroup) = self::owner(c.owner, snapshot);
+                Culprit {
+                    owner,
+                    cgroup,
+                    task: c.tasks.first().cloned(),
+                    tasks: c.tasks.clone(),
+                    class: c.class,
+                    // Four digits: what is behind them is noise, and it would be read as precision.
+                    share: (c.share * 1e4).round() / 1e4,
+                    issues: c.issues,
+                }
+            })
+            .collect(),
+        mechanism: f.mechanism,
+        stage: f.stage,
+        duration_ms: f.duration_ns / NS_PER_MS,
+        longest_ms: f.longest_ns / NS_PER_MS,
+        threshold_ms: f.threshold_ns / NS_PER_MS,
+        confidence: f.confidence,
+        evidence: f.evidence.clone(),
+        pressure: pressure(f.victim, snapshot),
+        advice: f.advice.clone(),
+        loss: f.loss.clone(),
+        reason: f.closed.map(|(_, reason): (u64, CloseReason)| reason),
+    }
+}
+
+/// An open finding in a sentence without its end.
+pub fn in_words(finding: &Finding, snapshot: &Snapshot) -> String {
+    let now = (snapshot.mono_ns, snapshot.wall_ns);
+    let since = rfc3339(wall_clock_at(finding.since_ns, now));
+    let stamp = stamp(now, BTreeMap::new(), snapshot);
+    text::sentence(&describe(finding, since, stamp, snapshot), "waits")
+}
+
+fn stamp(
+    (mono_ns, wall_ns): (u64, i64),
+    labels: BTreeMap<String, String>,
+    snapshot: &Snapshot,
+) -> Stamp {
+    let known = |s: &String| Some(s.clone()).filter(|s| !s.is_empty());
+    Stamp {
+        time: rfc3339(wall_ns),
+        mono_ns,
+        host: snapshot.host.as_ref().and_then(|h| known(&h.name)),
+        kernel: snapshot.host.as_ref().and_then(|h| known(&h.kernel)),
+        labels,
+    }
+}
+
+/// The wall clock at an earlier time of the monotonic clock, ns since 1970, if it was not set since.
+fn wall_clock_at(ns: u64, (mono_ns, wall_ns): (u64, i64)) -> i64 {
+    wall_ns.saturating_sub(i64::try_from(mono_ns.saturating_sub(ns)).unwrap_or(i64::MAX))
 }
 
 /// A time in ns since 1970, to the millisecond, in UTC: the zone of the machine is not in a recording.

@@ -15,6 +15,8 @@ use std::{
     time::Duration,
 };
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
 /// Lines that may wait: some MiB of alerts, which is hours of them.
 const QUEUE: usize = 4_096;
 
@@ -66,6 +68,7 @@ pub struct Sink {
     queue: SyncSender<Message>,
     done: Receiver<Result<(), SinkError>>,
     target: String,
+    is_stdout: bool,
     sent: u64,
     dropped: u64,
 }
@@ -99,7 +102,8 @@ impl Sink {
     /// # Errors
     /// When no thread can be started.
     pub fn stdout() -> Result<Sink, SinkError> {
-        let (sink, messages, report) = Sink::new("standard output".to_owned());
+        let (mut sink, messages, report) = Sink::new("standard output".to_owned());
+        sink.is_stdout = true;
         spawn(move || {
             let mut out = io::stdout();
             let result = messages.iter().try_for_each(|message| match message {
@@ -163,6 +167,7 @@ impl Sink {
             queue,
             done,
             target,
+            is_stdout: false,
             sent: 0,
             dropped: 0,
         };
@@ -196,6 +201,25 @@ impl Sink {
         Ok(())
     }
 
+    /// Notices that the reader of standard output has gone, without writing anything: a healthy machine gives
+    /// nothing to write for a minute.
+    ///
+    /// # Errors
+    /// [`SinkError::Closed`].
+    pub fn check(&self) -> Result<(), SinkError> {
+        if !self.is_stdout {
+            return Ok(());
+        }
+        let out = io::stdout();
+        let mut fds = [PollFd::new(&out, PollFlags::empty())];
+        let gone = PollFlags::ERR | PollFlags::HUP;
+        match poll(&mut fds, Some(&Timespec::default())) {
+            Ok(1) if fds[0].revents().intersects(gone) => Err(SinkError::Closed),
+            // Whatever else is wrong will show when a line is written.
+            _ => Ok(()),
+        }
+    }
+
     /// Waits, not for ever, until everything is written.
     ///
     /// # Errors
@@ -207,6 +231,7 @@ impl Sink {
             target,
             sent,
             dropped,
+            ..
         } = self;
         // The thread ends when nobody can send; a reopener held by the signal handler must not keep it.
         drop(queue);

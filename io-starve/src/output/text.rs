@@ -59,7 +59,7 @@ pub fn line(alert: &Alert) -> String {
 }
 
 /// A finding in one sentence without its end; `waits` is the verb.
-fn sentence(f: &FindingAlert, waits: &str) -> String {
+pub fn sentence(f: &FindingAlert, waits: &str) -> String {
     let mut s = format!("{} {}", f.severity.name(), f.kind.name());
     if let Some(device) = &f.device {
         let number = || format!("{}:{}", device.major, device.minor);

@@ -205,21 +205,63 @@ fn a_signal_ends_it_in_order() {
 }
 
 #[test]
-fn a_reader_that_leaves_ends_it_quietly() {
-    let file = Run::new().record(&starvation());
+fn a_reader_that_leaves_ends_it_quietly_and_soon() {
+    let healthy: Vec<_> = starvation().into_iter().skip(60).collect();
+    let file = Run::new().record(&healthy[..180]);
     let mut child = Command::new(env!("CARGO_BIN_EXE_io-starve"))
-        .args(["replay", "--format", "json", "--speed", "50"])
+        .args(["replay", "--format", "json", "--speed", "1"])
         .arg(file.path())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
     let mut first = String::new();
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "how long the program takes is the question"
+    )]
+    let begin = std::time::Instant::now();
     BufReader::new(child.stdout.take().unwrap())
         .read_line(&mut first)
         .unwrap();
     assert!(first.contains("\"event\":\"start\""));
     let output = child.wait_with_output().unwrap();
+    // The recording takes 45 s and has no second line.
+    assert!(
+        begin.elapsed().as_secs() < 20,
+        "only the next line showed that nobody reads"
+    );
     assert_eq!(output.status.code(), Some(0));
     assert_eq!(String::from_utf8_lossy(&output.stderr), "");
+}
+
+#[test]
+fn a_focus_tells_what_a_cgroup_or_disk_has_part_in() {
+    let file = Run::new().record(&starvation()[..60]);
+    let told = |option: &str, value: &str| {
+        let (code, out, err) = replay(&file, &["--format", "json", option, value]);
+        assert_eq!((code, err.as_str()), (0, ""));
+        assert!(out.lines().next().unwrap().contains("\"event\":\"start\""));
+        !about_findings(out.lines()).is_empty()
+    };
+    // Victim, culprit, a cgroup above both.
+    for cgroup in ["backup.service", "/system.slice/reader*", "/system.slice"] {
+        assert!(told("--cgroup", cgroup), "{cgroup}");
+    }
+    assert!(!told("--cgroup", "/user.slice"));
+    assert!(told("--device", "sd*") && told("--device", "/dev/sda"));
+    assert!(!told("--device", "sdb"));
+}
+
+#[test]
+fn a_focus_narrows_the_table_and_says_that_there_is_more() {
+    let file = Run::new().record(&starvation()[..30]);
+    let (_, out, _) = replay(&file, &["--format", "text", "--cgroup", "/user.slice"]);
+    assert!(!out.contains("backup.service async writes"), "{out}");
+    assert!(
+        out.contains("no findings; ") && out.contains("; 1 open elsewhere"),
+        "{out}"
+    );
+    let (_, out, _) = replay(&file, &["--format", "text", "--device", "sdb"]);
+    assert!(out.contains("no disk had I/O yet"), "{out}");
 }

@@ -10,7 +10,8 @@ use io_starve::{
     },
     output::{
         alert::{Alert, StopReason},
-        reporter::Reporter,
+        focus::Focus,
+        reporter::{Audience, Reporter},
     },
     pipeline::Pipeline,
     source::recording::{Checkpoint, Recorder},
@@ -136,6 +137,7 @@ fn tick(i: u64) -> Observation {
             dev: SDA,
             issued: reads + writes,
             sync_issued: reads,
+            tag_waits: 0,
             completed: reads + writes,
             last_issue_ns: Some(now.min(BEGIN + 57 * TICK) - MS),
             last_complete_ns: Some(now.min(BEGIN + 57 * TICK) - MS),
@@ -188,9 +190,14 @@ pub struct Run {
 
 impl Run {
     pub fn new() -> Run {
+        let audience = Audience {
+            min_severity: Severity::Info,
+            focus: Focus::default(),
+            status_ns: 60_000_000_000,
+        };
         Run {
             pipeline: Pipeline::new(Settings::default()),
-            reporter: Reporter::new(Settings::default(), labels(), 250, Severity::Info),
+            reporter: Reporter::new(Settings::default(), labels(), 250, audience),
             observations: 0,
         }
     }

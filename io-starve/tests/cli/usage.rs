@@ -146,11 +146,10 @@ fn demos_play_and_show_what_they_are_named_after() {
 }
 
 #[test]
-fn the_options_of_an_attach_are_refused_where_nothing_is_attached() {
+fn how_to_read_the_kernel_is_no_question_of_a_replay() {
     for option in [
-        &["--device", "sda"][..],
-        &["--cgroup", "/x"],
-        &["--interval", "1s"],
+        &["--interval", "1s"][..],
+        &["--without-hook", "block_rq_insert"],
         &["--slots", "5"],
     ] {
         let file = crate::stream::Run::new().record(&[]);
@@ -171,4 +170,19 @@ fn run_without_permission_is_its_own_failure_and_starts_nothing() {
     assert_eq!(code, 125, "{err}");
     assert!(err.starts_with("io-starve: "), "{err}");
     assert!(!trace.exists());
+}
+
+#[test]
+fn without_permission_that_is_said_with_its_own_code() {
+    for command in [["watch"], ["top"]] {
+        let (code, out, err) = outcome(&mut as_nobody(command));
+        assert_eq!((code, out.as_str()), (4, ""), "{err}");
+        assert!(
+            err.contains("not permitted") && err.contains("sudo"),
+            "{err}"
+        );
+    }
+    let (code, out, _) = outcome(&mut as_nobody(["doctor"]));
+    assert_eq!(code, 4);
+    assert!(out.contains("not permitted"), "{out}");
 }

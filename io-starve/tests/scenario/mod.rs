@@ -15,6 +15,7 @@
 //!                                                                    bypasses=N for=wbt|iocost|tags dev=
 //! from 0s to 12s: backlog 8:0 512MiB                                 or `backlog owner 28 512MiB`
 //! from 3s to 4s: lose slots-full 2                                   each tick
+//! from 3s to 4s: lack tags 8:0 5                                     each tick: tasks that slept for want of a tag
 //! expect open KIND at 2s..2.5s rule= victim= class= culprit= share= mechanism= stage= severity= confidence= lost= advice= since= attach=
 //! expect update KIND at 11s..12s severity=critical              updates may also come unexpected
 //! expect close KIND at 28s..28.5s duration=17s..17.5s longest= reason=
@@ -26,13 +27,16 @@
 use std::collections::BTreeMap;
 
 use io_starve::detect::Change;
-use io_starve::detect::finding::{CloseReason, Finding};
 use io_starve::detect::settings::Settings;
 use io_starve::model::observation::*;
 use io_starve::pipeline::Pipeline;
-use io_starve_common::{class::Class, wire::LossKind};
+use io_starve_common::wire::LossKind;
 
+mod expect;
+mod observe;
 mod parse;
+use expect::{Event, Expect, expect};
+use observe::{apply, sample};
 use parse::*;
 
 /// Scenario time 0, ns monotonic: long after boot, so that something can have begun before.
@@ -69,23 +73,7 @@ enum What {
     },
     Backlog(Backlog),
     Lose(LossKind, u64),
-}
-
-struct Expect {
-    line: usize,
-    what: Event,
-    kind: String,
-    at_ms: (u64, u64),
-    opts: Opts,
-    text: String,
-}
-
-#[derive(Clone, Copy, PartialEq)]
-enum Event {
-    Open,
-    Update,
-    Close,
-    Verdict,
+    TagWaits(DevId, u64),
 }
 
 impl Scenario {
@@ -207,6 +195,7 @@ impl Scenario {
                 dirty: bytes_of(n)?,
                 writeback: 0,
             })),
+            ["lack", "tags", dev, n] => Ok(What::TagWaits(dev_of(dev)?, number_of(n)?)),
             ["lose", kind, n] => Ok(What::Lose(named(kind)?, number_of(n)?)),
             _ => Err("unknown event".to_owned()),
         }
@@ -248,7 +237,9 @@ impl Scenario {
                 let is = phase.from_ms <= at_ms && at_ms < phase.to_ms;
                 match &phase.what {
                     What::Lose(kind, n) if counts => *loss.entry(*kind).or_default() += n,
-                    What::Issue { .. } if counts => apply(&phase.what, &mut o, &mut samples)?,
+                    What::Issue { .. } | What::TagWaits(..) if counts => {
+                        apply(&phase.what, &mut o, &mut samples)?
+                    }
                     What::Wait { .. } | What::Backlog(_) if is => {
                         apply(&phase.what, &mut o, &mut samples)?
                     }
@@ -282,8 +273,7 @@ impl Scenario {
                 let mut why = Vec::new();
                 let hit = self.expect.iter().enumerate().find(|(i, e)| {
                     let named = e.what == event && e.kind == finding.kind.name() && !met[*i];
-                    let fits = named && e.fits(at_ms, finding).map_err(|w| why.push(w)).is_ok();
-                    fits
+                    named && e.fits(at_ms, finding).map_err(|w| why.push(w)).is_ok()
                 });
                 match hit {
                     Some((i, _)) => met[i] = true,
@@ -327,294 +317,4 @@ impl Scenario {
     pub fn kinds(&self) -> impl Iterator<Item = &str> {
         self.expect.iter().map(|e| e.kind.as_str())
     }
-}
-
-impl Expect {
-    fn fits(&self, at_ms: u64, f: &Finding) -> Result<(), String> {
-        let (from, to) = self.at_ms;
-        if at_ms < from || at_ms > to {
-            return Err(format!("line {}: not at {at_ms} ms", self.line));
-        }
-        for (name, want) in self.opts.all() {
-            let got = value(f, name, want)?;
-            if !got {
-                return Err(format!("line {}: {name} is not {want}", self.line));
-            }
-        }
-        Ok(())
-    }
-}
-
-/// Whether a finding has this value.
-fn value(f: &Finding, name: &str, want: &str) -> Result<bool, String> {
-    let word = |v: &dyn erased::Word| v.word() == want;
-    let top = f.culprits.first();
-    Ok(match name {
-        "rule" => word(&f.evidence.rule),
-        "victim" => f.victim == owner_of(want)?,
-        "class" => word(&f.class),
-        "culprit" => match (want, top) {
-            ("none", top) => top.is_none(),
-            (owner, Some(c)) => c.owner == owner_of(owner)?,
-            (_, None) => false,
-        },
-        "culprit-class" => top.is_some_and(|c| c.class.name() == want),
-        "culprit-task" => top.is_some_and(|c| c.tasks.first().is_some_and(|t| t.comm == want)),
-        "share" => {
-            top.is_some_and(|c| within((c.share * 100.0).round() as u64, want).unwrap_or(false))
-        }
-        "mechanism" => f.mechanism.name() == want,
-        "stage" => f.stage.name() == want,
-        "severity" => f.severity.name() == want,
-        "confidence" => word(&Some(f.confidence)),
-        "lost" => within(f.loss.events, want)?,
-        "missing" => f.loss.missing.iter().any(|m| m.contains(want)),
-        "advice" => f.advice.iter().any(|a| a.contains(want)),
-        "no-advice" => !f.advice.iter().any(|a| a.contains(want)),
-        "task" => f.task.as_ref().is_some_and(|t| t.comm == want),
-        "before-attach" => f.evidence.before_attach == (want == "yes"),
-        "since" => f.since_ns as i64 == BASE_NS + signed_ms(want)? * MS as i64,
-        "duration" => within_ms(f.duration_ns, want)?,
-        "longest" => within_ms(f.longest_ns, want)?,
-        "reason" => matches!(
-            (f.closed, want),
-            (Some((_, CloseReason::Resolved)), "resolved")
-                | (Some((_, CloseReason::Detached)), "detached")
-        ),
-        other => return Err(format!("unknown value `{other}`")),
-    })
-}
-
-/// Names of enums as JSON has them.
-mod erased {
-    pub trait Word {
-        fn word(&self) -> String;
-    }
-    impl<T: serde::Serialize> Word for T {
-        fn word(&self) -> String {
-            match serde_json::to_value(self) {
-                Ok(serde_json::Value::String(s)) => s,
-                other => format!("{other:?}"),
-            }
-        }
-    }
-}
-
-fn expect(line: usize, rest: &str) -> Result<Expect, String> {
-    const OPTS: [&str; 22] = [
-        "rule",
-        "victim",
-        "class",
-        "culprit",
-        "culprit-class",
-        "culprit-task",
-        "share",
-        "mechanism",
-        "stage",
-        "severity",
-        "confidence",
-        "lost",
-        "missing",
-        "advice",
-        "no-advice",
-        "task",
-        "before-attach",
-        "since",
-        "duration",
-        "longest",
-        "reason",
-        "at",
-    ];
-    let words: Vec<&str> = rest.split_whitespace().collect();
-    let (what, kind, at, opts, text) = match words[..] {
-        ["verdict", "at", at, ..] => {
-            let text = rest.split_once(at).map_or("", |(_, t)| t.trim());
-            (Event::Verdict, "", at, &[][..], text)
-        }
-        ["open", kind, "at", at, ref opts @ ..] => (Event::Open, kind, at, opts, ""),
-        ["update", kind, "at", at, ref opts @ ..] => (Event::Update, kind, at, opts, ""),
-        ["close", kind, "at", at, ref opts @ ..] => (Event::Close, kind, at, opts, ""),
-        _ => {
-            return Err(
-                "expect open|update|close KIND at T or expect verdict at T TEXT".to_owned(),
-            );
-        }
-    };
-    if what != Event::Verdict {
-        named::<io_starve::detect::finding::Kind>(kind)?;
-    }
-    let opts = Opts::parse(opts, &OPTS, &[])?;
-    // Values are read once here, so that a typo in one fails although its finding never comes.
-    let probe = probe();
-    for (name, want) in opts.all() {
-        value(&probe, name, want)?;
-        known_word(name, want)?;
-    }
-    Ok(Expect {
-        line,
-        what,
-        kind: kind.to_owned(),
-        at_ms: range_ms(at)?,
-        opts,
-        text: text.to_owned(),
-    })
-}
-
-/// A finding to try expectations on while a file is read.
-fn probe() -> Finding {
-    use io_starve::detect::finding::*;
-    Finding {
-        id: String::new(),
-        kind: Kind::QueueStuck,
-        severity: Severity::Info,
-        confidence: Confidence::Sure,
-        since_ns: 0,
-        opened_ns: 0,
-        last_met_ns: 0,
-        closed: None,
-        device: None,
-        victim: Owner::Other,
-        class: None,
-        task: None,
-        culprits: vec![Culprit {
-            owner: Owner::Other,
-            class: Class::SyncRead,
-            share: 0.0,
-            issues: 0,
-            tasks: Vec::new(),
-        }],
-        mechanism: Mechanism::Device,
-        stage: Stage::Queued,
-        duration_ns: 0,
-        longest_ns: 0,
-        threshold_ns: 0,
-        evidence: Evidence::default(),
-        advice: Vec::new(),
-        loss: LossNote::default(),
-    }
-}
-
-fn sample(dev: DevId) -> DeviceSample {
-    DeviceSample {
-        dev,
-        issued: 0,
-        sync_issued: 0,
-        completed: 0,
-        last_issue_ns: None,
-        last_complete_ns: None,
-        tag_waits: 0,
-    }
-}
-
-fn apply(
-    what: &What,
-    o: &mut Observation,
-    samples: &mut BTreeMap<DevId, DeviceSample>,
-) -> Result<(), String> {
-    match what {
-        What::Issue { key, n, opts } => issue(o, samples, *key, *n, opts),
-        What::Wait {
-            key,
-            stage,
-            n,
-            opts,
-        } => wait(o, *key, *stage, *n, opts),
-        What::Backlog(b) => {
-            o.backlog.push(*b);
-            Ok(())
-        }
-        What::Lose(..) => Ok(()),
-    }
-}
-
-fn issue(
-    o: &mut Observation,
-    samples: &mut BTreeMap<DevId, DeviceSample>,
-    key: GroupKey,
-    n: u64,
-    opts: &Opts,
-) -> Result<(), String> {
-    let at = o.mono_ns - MS;
-    let finished = opts.number("finish")?.unwrap_or(n);
-    let s = samples.entry(key.dev).or_insert_with(|| sample(key.dev));
-    s.issued += n;
-    s.completed += finished;
-    if n > 0 {
-        s.last_issue_ns = Some(at);
-    }
-    if finished > 0 {
-        s.last_complete_ns = Some(at);
-    }
-    if key.class.is_sync() {
-        s.sync_issued += n;
-    }
-    let mut stages = [StageDelta::default(); 3];
-    for (stage, name) in Stage::ALL.iter().zip(["admission", "queued", "device"]) {
-        if let Some(mean) = opts.duration_ns(name)? {
-            stages[stage.index()] = StageDelta {
-                count: finished,
-                sum_ns: finished * mean,
-                max_ns: opts.duration_ns("max")?.unwrap_or(mean),
-            };
-        }
-    }
-    o.groups.push(GroupDelta {
-        key,
-        seen: n,
-        finished,
-        merged: 0,
-        expired: 0,
-        inserts: n,
-        issues: n,
-        requeues: 0,
-        bytes: opts.bytes("bytes")?.unwrap_or(finished * 4096),
-        stages,
-        last_issue_ns: (n > 0).then_some(at),
-    });
-    Ok(())
-}
-
-fn wait(
-    o: &mut Observation,
-    key: GroupKey,
-    stage: Stage,
-    n: u64,
-    opts: &Opts,
-) -> Result<(), String> {
-    let since_ns = match (opts.get("since"), opts.duration_ns("age")?) {
-        (Some(since), _) => (BASE_NS + signed_ms(since)? * MS as i64) as u64,
-        (None, age) => o.mono_ns - age.unwrap_or(0),
-    };
-    let bytes = opts.bytes("bytes")?.unwrap_or(n * 4096);
-    let i = o
-        .waiting
-        .iter()
-        .position(|w| w.key == key)
-        .unwrap_or_else(|| {
-            o.waiting.push(Waiting {
-                key,
-                count: [0; 3],
-                bytes: [0; 3],
-                oldest_ns: [None; 3],
-                idle_prio: opts.flag("idle"),
-            });
-            o.waiting.len() - 1
-        });
-    let w = &mut o.waiting[i];
-    w.count[stage.index()] += n;
-    w.bytes[stage.index()] += bytes;
-    w.oldest_ns[stage.index()] =
-        Some(w.oldest_ns[stage.index()].map_or(since_ns, |old| old.min(since_ns)));
-    o.waiters.push(Waiter {
-        key,
-        stage,
-        since_ns,
-        task: opts.get("task").map(task).transpose()?,
-        sector: 2048,
-        bytes: bytes / n.max(1),
-        bypasses: opts.number("bypasses")?.unwrap_or(0),
-        seeded: opts.flag("seeded"),
-        waits_for: opts.get("for").map(named).transpose()?,
-    });
-    Ok(())
 }

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, path::Path};
 use io_starve_common::{
     class::Class,
     request::{F_IDLE_PRIO, F_SEEDED, FREE, ISSUED},
-    wire::{BATCH, RECHECK_NS},
+    wire::RECHECK_NS,
 };
 
 use super::{
@@ -50,25 +50,21 @@ pub struct Scan {
     pub doubtful: Vec<(u32, u64)>,
 }
 
-/// First slots of the batches that hold something old enough to be checked.
-pub fn old_batches(t: &Tables, now: u64) -> Vec<u32> {
-    let mut batches: Vec<u32> = Vec::new();
-    for row in 0..t.slots.rows() {
-        if t.slots.state(row) == FREE {
-            continue;
+/// Slots that hold something old enough to be checked.
+pub fn old_slots(t: &Tables, now: u64) -> Vec<u32> {
+    let old = |row: &u32| {
+        if t.slots.state(*row) == FREE {
+            return false;
         }
-        let life = t.slots.read(row).life;
+        let life = t.slots.read(*row).life;
         let since = if life.state == ISSUED {
             life.issue_ns
         } else {
             life.insert_ns
         };
-        let batch = row - row % BATCH;
-        if now.saturating_sub(since) >= RECHECK_NS && batches.last() != Some(&batch) {
-            batches.push(batch);
-        }
-    }
-    batches
+        now.saturating_sub(since) >= RECHECK_NS
+    };
+    (0..t.slots.rows()).filter(old).collect()
 }
 
 type Groups = BTreeMap<GroupKey, (Waiting, [Vec<Waiter>; 3])>;

@@ -1,0 +1,187 @@
+//! What the user asked to hear of: cgroups and disks by name. Pure.
+//!
+//! It narrows what is told and shown, not what is judged: who keeps a cgroup from the disk is mostly another one.
+
+use serde::{Deserialize, Serialize};
+use wildmatch::WildMatch;
+
+use super::{reporter, text};
+use crate::{
+    detect::finding::Finding,
+    model::{
+        observation::{DevId, Owner},
+        snapshot::{DeviceView, Snapshot},
+    },
+};
+
+/// Patterns; an empty list of them means everything.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Focus {
+    /// Cgroups by path or by the last part of it, `*` for any characters. What is below a cgroup belongs to it.
+    pub cgroups: Vec<String>,
+    /// Disks by name or number, `*` for any characters.
+    pub devices: Vec<String>,
+}
+
+impl Focus {
+    /// True when nobody asked for less than everything.
+    pub fn is_everything(&self) -> bool {
+        self.cgroups.is_empty() && self.devices.is_empty()
+    }
+
+    /// True for a finding whose disk was asked for, and of whose victim or culprits one was. A finding over several owners
+    /// counts when one asked for is among them.
+    pub fn has(&self, finding: &Finding, snapshot: &Snapshot) -> bool {
+        let device = finding.device.and_then(|dev| view(snapshot, dev));
+        if !self.devices.is_empty() && !device.is_some_and(|d| self.has_device(d.dev, &d.name)) {
+            return false;
+        }
+        if self.cgroups.is_empty() {
+            return true;
+        }
+        let among = |victim: Owner| {
+            victim == Owner::Other
+                && device.is_some_and(|d| {
+                    let same = |class| finding.class.is_none_or(|c| c == class);
+                    d.owners
+                        .iter()
+                        .any(|o| same(o.class) && self.has_owner(o.owner, snapshot))
+                })
+        };
+        let named = finding
+            .culprits
+            .iter()
+            .map(|c| c.owner)
+            .chain([finding.victim]);
+        among(finding.victim)
+            || named
+                .into_iter()
+                .any(|owner| self.has_owner(owner, snapshot))
+    }
+
+    /// The state with the rest left out. Totals and figures by class stay those of the whole disk.
+    pub fn narrow(&self, mut snapshot: Snapshot) -> Snapshot {
+        if self.is_everything() {
+            return snapshot;
+        }
+        let open = |s: &Snapshot| s.findings.iter().filter(|f| f.closed.is_none()).count();
+        let before = open(&snapshot);
+        let kept: Vec<bool> = snapshot
+            .findings
+            .iter()
+            .map(|f| self.has(f, &snapshot))
+            .collect();
+        let mut kept = kept.into_iter();
+        snapshot.findings.retain(|_| kept.next().unwrap_or(true));
+        if !self.devices.is_empty() {
+            snapshot.devices.retain(|d| self.has_device(d.dev, &d.name));
+        }
+        if !self.cgroups.is_empty() {
+            let mut devices = std::mem::take(&mut snapshot.devices);
+            for device in &mut devices {
+                device.owners.retain(|o| self.has_owner(o.owner, &snapshot));
+            }
+            snapshot.devices = devices;
+        }
+        let elsewhere = before - open(&snapshot);
+        if elsewhere > 0 {
+            let here = match snapshot.findings.first().filter(|f| f.closed.is_none()) {
+                Some(worst) => reporter::in_words(worst, &snapshot),
+                None => text::summary(&snapshot, 0),
+            };
+            snapshot.verdict = format!("{here}; {elsewhere} open elsewhere");
+        }
+        snapshot
+    }
+
+    fn has_owner(&self, owner: Owner, snapshot: &Snapshot) -> bool {
+        let named = |o: &&crate::model::snapshot::OwnerName| o.owner == owner;
+        let path = snapshot
+            .owners
+            .iter()
+            .find(named)
+            .map(|o| o.cgroup.path.as_str());
+        path.is_some_and(|path| self.cgroups.iter().any(|pattern| has_path(pattern, path)))
+    }
+
+    fn has_device(&self, dev: DevId, name: &str) -> bool {
+        // `dm-3 (vg-root)` goes by both names.
+        let (kernel, alias) = name.split_once(" (").unwrap_or((name, ""));
+        let alias = alias.strip_suffix(')').unwrap_or(alias);
+        self.devices.iter().any(|pattern| {
+            let pattern = pattern.strip_prefix("/dev/mapper/").unwrap_or(pattern);
+            let wild = WildMatch::new(pattern.strip_prefix("/dev/").unwrap_or(pattern));
+            dev.to_string() == pattern
+                || wild.matches(kernel)
+                || (!alias.is_empty() && wild.matches(alias))
+        })
+    }
+}
+
+fn view(snapshot: &Snapshot, dev: DevId) -> Option<&DeviceView> {
+    snapshot.devices.iter().find(|d| d.dev == dev)
+}
+
+fn has_path(pattern: &str, path: &str) -> bool {
+    let trimmed = pattern.trim_end_matches('/');
+    let pattern = match trimmed.starts_with(['/', '*']) || trimmed.is_empty() {
+        true => trimmed.to_owned(),
+        false => format!("*/{trimmed}"),
+    };
+    WildMatch::new(&pattern).matches(path) || WildMatch::new(&(pattern + "/*")).matches(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cgroup_is_meant_with_all_below_it() {
+        let path = "/system.slice/backup.service/worker";
+        for pattern in [
+            "/",
+            "/system.slice",
+            "/system.slice/",
+            "/system.slice/backup.service",
+            "backup.service",
+            "*/worker",
+            "/*",
+        ] {
+            assert!(has_path(pattern, path), "{pattern}");
+        }
+        for pattern in [
+            "/system",
+            "/backup.service",
+            "backup",
+            "/system.slice/back",
+            "/user.slice",
+            "service",
+        ] {
+            assert!(!has_path(pattern, path), "{pattern}");
+        }
+        assert!(has_path("/kubepods*pod1", "/kubepods/besteffort/pod1/c"));
+    }
+
+    #[test]
+    fn a_disk_goes_by_all_its_names() {
+        let focus = |p: &str| Focus {
+            devices: vec![p.to_owned()],
+            ..Focus::default()
+        };
+        for pattern in [
+            "dm-3",
+            "vg-root",
+            "/dev/mapper/vg-root",
+            "/dev/dm-3",
+            "vg-*",
+        ] {
+            assert!(
+                focus(pattern).has_device(DevId::new(8, 0), "dm-3 (vg-root)"),
+                "{pattern}"
+            );
+        }
+        assert!(!focus("dm").has_device(DevId::new(8, 0), "dm-3 (vg-root)"));
+        assert!(!focus("").has_device(DevId::new(8, 0), "sda"));
+        assert!(focus("sd?").has_device(DevId::new(8, 0), "sda"));
+    }
+}

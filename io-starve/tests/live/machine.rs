@@ -1,0 +1,397 @@
+//! Loop devices, the kernel's trace and a running `watch`, each put away when dropped.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    io::{BufRead as _, BufReader},
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+    sync::{Arc, Mutex},
+    time::{Duration, Instant},
+};
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// Nothing here takes longer than this on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Waits until the condition gives something, with a bound.
+pub fn until<T>(what: &str, mut condition: impl FnMut() -> Option<T>) -> T {
+    #[expect(clippy::disallowed_methods, reason = "the bound of a wait")]
+    let begin = Instant::now();
+    loop {
+        if let Some(found) = condition() {
+            return found;
+        }
+        assert!(begin.elapsed() < PATIENCE, "waited in vain: {what}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+pub fn io_starve() -> Command {
+    Command::new(env!("CARGO_BIN_EXE_io-starve"))
+}
+
+fn output(cmd: &mut Command) -> String {
+    let out = cmd.output().unwrap();
+    assert!(
+        out.status.success(),
+        "{cmd:?}: {}",
+        String::from_utf8_lossy(&out.stderr)
+    );
+    String::from_utf8(out.stdout).unwrap().trim().to_owned()
+}
+
+/// A loop device on a file in memory.
+pub struct Disk {
+    path: String,
+    _tmpfs: Mount,
+}
+
+impl Disk {
+    pub fn new(bytes: u64, scheduler: &str) -> Disk {
+        let tmpfs = Mount::new("tmpfs");
+        let file = tmpfs.path().join("disk");
+        fs::write(&file, vec![0x5a; bytes as usize]).unwrap();
+        let path = output(
+            Command::new("losetup")
+                .args(["--find", "--show"])
+                .arg(&file),
+        );
+        let disk = Disk {
+            path,
+            _tmpfs: tmpfs,
+        };
+        fs::write(disk.queue("scheduler"), scheduler).unwrap();
+        disk
+    }
+
+    pub fn path(&self) -> &str {
+        &self.path
+    }
+
+    pub fn name(&self) -> &str {
+        self.path.trim_start_matches("/dev/")
+    }
+
+    fn queue(&self, file: &str) -> PathBuf {
+        PathBuf::from(format!("/sys/block/{}/queue/{file}", self.name()))
+    }
+
+    /// (major, minor) as the trace writes it.
+    fn dev(&self) -> String {
+        let dev = fs::read_to_string(format!("/sys/block/{}/dev", self.name())).unwrap();
+        dev.trim().replace(':', ",")
+    }
+
+    /// Waits until nothing is in flight and nothing is dirty.
+    pub fn settle(&self) {
+        output(Command::new("blockdev").args(["--flushbufs", &self.path]));
+        until("the disk is idle", || {
+            let text = fs::read_to_string(format!("/sys/block/{}/inflight", self.name())).unwrap();
+            text.split_whitespace().all(|n| n == "0").then_some(())
+        });
+    }
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        let _ = Command::new("losetup")
+            .args(["--detach", &self.path])
+            .status();
+    }
+}
+
+/// A file system mounted in a directory of our own.
+pub struct Mount(TempDir);
+
+impl Mount {
+    fn new(kind: &str) -> Mount {
+        let dir = tempfile::tempdir().unwrap();
+        output(
+            Command::new("mount")
+                .args(["-t", kind, kind])
+                .arg(dir.path()),
+        );
+        Mount(dir)
+    }
+
+    fn path(&self) -> &Path {
+        self.0.path()
+    }
+}
+
+impl Drop for Mount {
+    fn drop(&mut self) {
+        let _ = Command::new("umount")
+            .arg("--lazy")
+            .arg(self.path())
+            .status();
+    }
+}
+
+/// The kernel's own trace of one disk, in an instance of its own.
+pub struct Trace {
+    instance: PathBuf,
+    dev: String,
+    _tracefs: Mount,
+}
+
+const EVENTS: [&str; 5] = [
+    "block_rq_insert",
+    "block_rq_issue",
+    "block_rq_requeue",
+    "block_rq_merge",
+    "block_rq_complete",
+];
+
+impl Trace {
+    pub fn start(disk: &Disk) -> Trace {
+        let tracefs = Mount::new("tracefs");
+        let instance = tracefs
+            .path()
+            .join(format!("instances/io-starve-{}", std::process::id()));
+        fs::create_dir(&instance).unwrap();
+        let put = |file: &str, text: &str| fs::write(instance.join(file), text).unwrap();
+        put("trace_clock", "mono");
+        put("buffer_size_kb", "131072");
+        let (major, minor) = disk
+            .dev()
+            .split_once(',')
+            .map(|(a, b)| (a.to_owned(), b.to_owned()))
+            .unwrap();
+        let dev = major.parse::<u64>().unwrap() << 20 | minor.parse::<u64>().unwrap();
+        for event in EVENTS {
+            put(
+                &format!("events/block/{event}/filter"),
+                &format!("dev == {dev}"),
+            );
+            put(&format!("events/block/{event}/enable"), "1");
+        }
+        Trace {
+            instance,
+            dev: disk.dev(),
+            _tracefs: tracefs,
+        }
+    }
+
+    pub fn stop(self) -> Traced {
+        fs::write(self.instance.join("tracing_on"), "0").unwrap();
+        let mut traced = Traced::default();
+        for cpu in fs::read_dir(self.instance.join("per_cpu")).unwrap() {
+            let stats = fs::read_to_string(cpu.unwrap().path().join("stats")).unwrap();
+            traced.overrun += stats
+                .lines()
+                .filter_map(|l| l.strip_prefix("overrun: ")?.parse::<u64>().ok())
+                .sum::<u64>();
+        }
+        let text = fs::read_to_string(self.instance.join("trace")).unwrap();
+        for line in text.lines().filter(|l| !l.starts_with('#')) {
+            traced.line(line, &self.dev);
+        }
+        traced
+    }
+}
+
+impl Drop for Trace {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir(&self.instance);
+    }
+}
+
+/// What the trace says.
+#[derive(Default)]
+pub struct Traced {
+    pub overrun: u64,
+    classes: BTreeMap<&'static str, TracedClass>,
+    /// When the request at a sector was inserted, in seconds.
+    queued: BTreeMap<u64, f64>,
+    issued: BTreeMap<u64, (f64, &'static str)>,
+}
+
+#[derive(Default, Clone, Copy)]
+pub struct TracedClass {
+    pub inserts: u64,
+    pub issues: u64,
+    pub requeues: u64,
+    pub longest_queued_ms: f64,
+}
+
+impl Traced {
+    pub fn class(&self, name: &str) -> TracedClass {
+        self.classes.get(name).copied().unwrap_or_default()
+    }
+
+    /// `fio-7 [001] ..... 12.345678: block_rq_insert: 7,0 WS 4096 () 1234 + 8 none,0,0 [fio]`
+    fn line(&mut self, line: &str, dev: &str) {
+        let Some(at) = line.find(": block_rq_") else {
+            return;
+        };
+        let (head, tail) = line.split_at(at);
+        let time: f64 = head.rsplit(' ').next().unwrap().parse().unwrap();
+        let mut words = tail.trim_start_matches(": ").split_whitespace();
+        let event = words.next().unwrap().trim_end_matches(':');
+        assert_eq!(words.next(), Some(dev));
+        let class = class_of_rwbs(words.next().unwrap());
+        let rest: Vec<&str> = words.collect();
+        let plus = rest.iter().position(|w| *w == "+").unwrap();
+        let sector: u64 = rest[plus - 1].parse().unwrap();
+        let of = self.classes.entry(class).or_default();
+        match event {
+            "block_rq_insert" => {
+                of.inserts += 1;
+                self.queued.entry(sector).or_insert(time);
+            }
+            "block_rq_issue" => {
+                of.issues += 1;
+                self.issued.insert(sector, (time, class));
+            }
+            "block_rq_requeue" => of.requeues += 1,
+            "block_rq_merge" => {
+                self.queued.remove(&sector);
+            }
+            "block_rq_complete" => {
+                let queued = self.queued.remove(&sector);
+                if let (Some(insert), Some((issue, class))) = (queued, self.issued.remove(&sector))
+                {
+                    let of = self.classes.entry(class).or_default();
+                    of.longest_queued_ms = of.longest_queued_ms.max((issue - insert) * 1e3);
+                }
+            }
+            other => panic!("{other} was not asked for"),
+        }
+    }
+}
+
+/// blk_fill_rwbs (kernel/trace/blktrace.c): an F before the operation is a preflush, one after it FUA, S is sync.
+pub fn class_of_rwbs(rwbs: &str) -> &'static str {
+    let (preflush, op) = match rwbs.strip_prefix('F') {
+        Some(rest) if !rest.is_empty() => (true, rest),
+        _ => (false, rwbs),
+    };
+    match op.as_bytes()[0] {
+        b'R' => "sync-read",
+        b'W' if preflush || op.contains(['S']) || op.contains('F') => "sync-write",
+        b'W' => "async-write",
+        b'F' => "flush",
+        b'D' => "discard",
+        _ => "other",
+    }
+}
+
+/// A `watch` that runs until it is stopped.
+pub struct Watch {
+    child: Child,
+    events: Arc<Mutex<Vec<Value>>>,
+    reader: Option<std::thread::JoinHandle<()>>,
+}
+
+impl Watch {
+    pub fn start(disk: &Disk, args: &[&str]) -> Watch {
+        let mut child = io_starve()
+            .args(["watch", "--device", disk.name(), "--status-every", "1s"])
+            .args(args)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut said = String::new();
+        let mut stderr = BufReader::new(child.stderr.take().unwrap());
+        stderr.read_line(&mut said).unwrap();
+        assert!(said.contains("attached"), "{said}");
+        // Whatever else it says goes on to whoever reads the test's output.
+        std::thread::spawn(move || std::io::copy(&mut stderr, &mut std::io::stderr()));
+        let events = Arc::new(Mutex::new(Vec::new()));
+        let sink = Arc::clone(&events);
+        let stdout = BufReader::new(child.stdout.take().unwrap());
+        let reader = std::thread::spawn(move || {
+            for line in stdout.lines() {
+                let event = serde_json::from_str(&line.unwrap()).unwrap();
+                sink.lock().unwrap().push(event);
+            }
+        });
+        Watch {
+            child,
+            events,
+            reader: Some(reader),
+        }
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    pub fn events(&self, kind: &str) -> Vec<Value> {
+        let all = self.events.lock().unwrap();
+        all.iter().filter(|e| e["event"] == kind).cloned().collect()
+    }
+
+    pub fn last_status(&self) -> Option<Value> {
+        self.events("status").pop()
+    }
+
+    pub fn wait_for(&self, what: &str, mut condition: impl FnMut(&Watch) -> Option<()>) {
+        until(what, || condition(self));
+    }
+
+    /// Ends it by SIGTERM and returns its last event.
+    pub fn stop(mut self) -> Value {
+        let pid = rustix::process::Pid::from_child(&self.child);
+        rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+        let status = self.child.wait().unwrap();
+        assert_eq!(status.code(), Some(0));
+        self.reader.take().unwrap().join().unwrap();
+        let stop = self.events("stop").pop();
+        stop.expect("a stop event")
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+pub fn fio(disk: &Disk, job: &str) {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("job.fio");
+    fs::write(&file, job).unwrap();
+    output(
+        Command::new("fio")
+            .arg(format!("--filename={}", disk.path()))
+            .arg("--output=/dev/null")
+            .arg(&file),
+    );
+}
+
+/// Ids of the BPF programs that a process holds.
+pub fn programs_of(pid: u32) -> BTreeSet<u64> {
+    let dir = format!("/proc/{pid}/fdinfo");
+    fs::read_dir(dir)
+        .into_iter()
+        .flatten()
+        .filter_map(|fd| fs::read_to_string(fd.ok()?.path()).ok())
+        .filter_map(|info| {
+            let id = info.lines().find_map(|l| l.strip_prefix("prog_id:"))?;
+            id.trim().parse().ok()
+        })
+        .collect()
+}
+
+/// Ids of every BPF program that the kernel has.
+pub fn programs() -> BTreeSet<u64> {
+    let text = output(Command::new("bpftool").args(["--json", "prog", "show"]));
+    let all: Value = serde_json::from_str(&text).unwrap();
+    let ids = all.as_array().unwrap().iter().map(|p| p["id"].as_u64());
+    ids.map(Option::unwrap).collect()
+}
+
+/// Where a cgroup can be made whose I/O is charged to it.
+pub fn io_hierarchy() -> Option<PathBuf> {
+    ["/sys/fs/cgroup/blkio", "/sys/fs/cgroup"]
+        .map(PathBuf::from)
+        .into_iter()
+        .find(|p| p.join("cgroup.procs").exists())
+}

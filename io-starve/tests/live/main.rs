@@ -1,0 +1,320 @@
+//! The running kernel: programs are attached, a loop device is loaded, and what io-starve says is compared with what
+//! the kernel's own trace says of the same run. Needs root; `cargo xtask test` runs these one at a time.
+
+mod machine;
+
+use std::{collections::BTreeMap, process::Command};
+
+use machine::{Disk, Trace, Watch, class_of_rwbs, fio, io_starve, programs, programs_of, until};
+use serde_json::Value;
+
+/// Reads, direct writes, buffered writes with fsync and merges, all at once and deeper than the scheduler dispatches.
+const MIXED: &str = "
+[global]
+time_based
+runtime=3
+ioengine=libaio
+group_reporting
+[direct]
+rw=randrw
+bs=4k
+direct=1
+iodepth=32
+size=32m
+[sequential]
+rw=write
+bs=4k
+direct=1
+iodepth=64
+offset=32m
+size=32m
+[buffered]
+rw=write
+bs=64k
+fsync=16
+offset=64m
+size=32m
+";
+
+#[test]
+#[ignore = "attaches to this kernel, needs root: cargo xtask test"]
+fn counts_and_waits_agree_with_the_kernels_trace() {
+    let disk = Disk::new(128 << 20, "mq-deadline");
+    let trace = Trace::start(&disk);
+    let watch = Watch::start(&disk, &[]);
+    fio(&disk, MIXED);
+    disk.settle();
+    let stop = watch.stop();
+    let kernel = trace.stop();
+    assert_eq!(
+        kernel.overrun, 0,
+        "the trace buffer was too small for the run"
+    );
+    assert_eq!(stop["loss"]["events"], 0, "{stop:#}");
+
+    let mut classes = 0;
+    for account in stop["accounts"].as_array().unwrap() {
+        let class = account["class"].as_str().unwrap();
+        let theirs = kernel.class(class);
+        let ours = |field: &str| account[field].as_u64().unwrap();
+        assert_eq!(ours("inserts"), theirs.inserts, "inserts of {class}");
+        assert_eq!(ours("issues"), theirs.issues, "issues of {class}");
+        assert_eq!(ours("requeues"), theirs.requeues, "requeues of {class}");
+        assert_eq!(ours("in_flight"), 0, "the disk is idle");
+        assert_eq!(
+            ours("seen"),
+            ours("finished") + ours("merged") + ours("expired"),
+            "accounts of {class} balance"
+        );
+        if let Some(ms) = account["queued_max_ms"].as_f64() {
+            // Both stamps are taken within the same tracepoint, the trace's a little later or earlier.
+            let slack = (theirs.longest_queued_ms * 0.05).max(0.2);
+            assert!(
+                (ms - theirs.longest_queued_ms).abs() <= slack,
+                "longest queued {class}: {ms} ms, the trace says {} ms",
+                theirs.longest_queued_ms
+            );
+        }
+        classes += u32::from(ours("issues") > 0);
+    }
+    assert!(
+        classes >= 3,
+        "the load has reads, sync writes and async writes: {stop:#}"
+    );
+}
+
+#[test]
+#[ignore = "attaches to this kernel, needs root: cargo xtask test"]
+fn completions_that_are_hidden_leave_no_ghost() {
+    let disk = Disk::new(64 << 20, "mq-deadline");
+    let watch = Watch::start(
+        &disk,
+        &["--without-hook", "block_rq_complete", "--stuck-ms", "1000"],
+    );
+    fio(
+        &disk,
+        "[r]\nrw=randrw\nbs=4k\ndirect=1\nioengine=libaio\niodepth=32\nsize=64m\ntime_based\nruntime=2\n",
+    );
+    // Everything that was seen looks as if it were in the device still; nothing of it is.
+    watch.wait_for("what was never seen to end is given up", |watch| {
+        let in_flight: u64 = watch
+            .last_status()?
+            .get("accounts")?
+            .as_array()?
+            .iter()
+            .map(|a| a["in_flight"].as_u64().unwrap_or(0))
+            .sum();
+        (in_flight == 0).then_some(())
+    });
+    let findings = watch.events("open");
+    let stop = watch.stop();
+    assert_eq!(findings, Vec::<Value>::new(), "a ghost");
+    let lost = stop["loss"]["events"].as_u64().unwrap();
+    assert!(lost > 0, "what was missed is counted: {stop:#}");
+    assert!(
+        stop["hooks"]["list"].to_string().contains("refused"),
+        "the missing hook is named"
+    );
+}
+
+#[test]
+#[ignore = "attaches to this kernel, needs root: cargo xtask test"]
+fn one_refused_hook_is_said_and_takes_nothing_else_with_it() {
+    let disk = Disk::new(64 << 20, "mq-deadline");
+    for hook in [
+        "block_rq_insert",
+        "block_rq_issue",
+        "block_rq_requeue",
+        "block_rq_merge",
+        "block_getrq",
+        "cgroup_mkdir",
+    ] {
+        let watch = Watch::start(&disk, &["--without-hook", hook]);
+        fio(
+            &disk,
+            "[r]\nrw=randrw\nbs=4k\ndirect=1\nioengine=libaio\niodepth=32\nsize=64m\ntime_based\nruntime=1\n",
+        );
+        let findings = watch.events("open");
+        let stop = watch.stop();
+        assert_eq!(findings, Vec::<Value>::new(), "without {hook}");
+        let hooks = &stop["hooks"];
+        assert_eq!(
+            hooks["attached"].as_u64().unwrap() + 1,
+            hooks["wanted"].as_u64().unwrap(),
+            "without {hook}: {hooks}"
+        );
+        assert!(
+            stop["requests_seen"].as_u64().unwrap() > 0,
+            "without {hook}"
+        );
+    }
+}
+
+#[test]
+#[ignore = "attaches to this kernel, needs root: cargo xtask test"]
+fn no_hook_at_all_is_an_error_of_its_own() {
+    let mut cmd = io_starve();
+    cmd.arg("watch");
+    for hook in [
+        "block_rq_insert",
+        "block_rq_issue",
+        "block_rq_requeue",
+        "block_rq_merge",
+        "block_rq_complete",
+    ] {
+        cmd.args(["--without-hook", hook]);
+    }
+    let out = cmd.output().unwrap();
+    let said = String::from_utf8_lossy(&out.stderr);
+    assert_eq!(out.status.code(), Some(5), "{said}");
+    assert!(
+        said.contains("no hook could be attached") && said.contains("doctor"),
+        "{said}"
+    );
+
+    let out = io_starve()
+        .args(["watch", "--without-hook", "nonsense"])
+        .output()
+        .unwrap();
+    assert_eq!(out.status.code(), Some(2));
+    let out = io_starve()
+        .args(["watch", "--device", "nosuchdisk"])
+        .output()
+        .unwrap();
+    assert_eq!(out.status.code(), Some(2));
+    assert!(
+        String::from_utf8_lossy(&out.stderr).contains("loop"),
+        "the disks that there are"
+    );
+}
+
+#[test]
+#[ignore = "attaches to this kernel, needs root: cargo xtask test"]
+fn far_too_few_slots_are_counted_and_the_rest_stays_right() {
+    let disk = Disk::new(64 << 20, "mq-deadline");
+    let watch = Watch::start(&disk, &["--slots", "8"]);
+    fio(
+        &disk,
+        "[r]\nrw=randread\nbs=4k\ndirect=1\nioengine=libaio\niodepth=64\nsize=64m\ntime_based\nruntime=1\n",
+    );
+    disk.settle();
+    let stop = watch.stop();
+    let full = &stop["loss"]["kinds"]["slots-full"];
+    assert!(full.as_u64().unwrap() > 0, "{stop:#}");
+    for a in stop["accounts"].as_array().unwrap() {
+        let n = |field: &str| a[field].as_u64().unwrap();
+        assert_eq!(
+            n("seen"),
+            n("finished") + n("merged") + n("expired") + n("in_flight")
+        );
+    }
+}
+
+#[test]
+#[ignore = "attaches to this kernel, needs root: cargo xtask test"]
+fn raw_tracepoints_count_like_typed_ones() {
+    let disk = Disk::new(64 << 20, "mq-deadline");
+    let job =
+        "[r]\nrw=randread\nbs=4k\ndirect=1\nioengine=psync\nsize=64m\nio_size=8m\nrandseed=1\n";
+    let mut seen = BTreeMap::new();
+    for args in [&[][..], &["--raw-tracepoints"]] {
+        let watch = Watch::start(&disk, args);
+        fio(&disk, job);
+        disk.settle();
+        let stop = watch.stop();
+        let via = stop["hooks"]["list"][0]["via"].as_str().unwrap().to_owned();
+        let reads = stop["accounts"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .find(|a| a["class"] == "sync-read")
+            .unwrap();
+        seen.insert(via, (reads["issues"].clone(), reads["bytes"].clone()));
+    }
+    assert_eq!(seen.len(), 2, "both kinds ran: {seen:?}");
+    assert_eq!(seen["tp_btf"], seen["raw_tp"]);
+}
+
+#[test]
+#[ignore = "attaches to this kernel, needs root: cargo xtask test"]
+fn a_signal_detaches_everything_and_says_so() {
+    let disk = Disk::new(64 << 20, "none");
+    let watch = Watch::start(&disk, &[]);
+    let ours = programs_of(watch.pid());
+    assert!(
+        ours.len() > 10 && ours.is_subset(&programs()),
+        "{ours:?} are attached"
+    );
+    let stop = watch.stop();
+    assert_eq!(stop["reason"], "signal", "{stop:#}");
+    until("the kernel has dropped the programs", || {
+        ours.is_disjoint(&programs()).then_some(())
+    });
+}
+
+#[test]
+#[ignore = "attaches to this kernel, needs root: cargo xtask test"]
+fn run_passes_the_commands_exit_code_on() {
+    let code = |args: &[&str]| {
+        let out = io_starve().arg("run").args(args).output().unwrap();
+        (
+            out.status.code(),
+            String::from_utf8_lossy(&out.stderr).into_owned(),
+        )
+    };
+    assert_eq!(code(&["--", "sh", "-c", "exit 7"]).0, Some(7));
+    assert_eq!(code(&["--", "/nonexistent/program"]).0, Some(127));
+    assert_eq!(code(&["--", "/etc/passwd"]).0, Some(126));
+    let (ok, said) = code(&["--", "true"]);
+    assert_eq!(ok, Some(0));
+    assert!(said.contains("no findings"), "{said}");
+}
+
+#[test]
+#[ignore = "attaches to this kernel, needs root: cargo xtask test"]
+fn a_cgroup_that_is_gone_keeps_its_name() {
+    let Some(root) = machine::io_hierarchy() else {
+        panic!("this machine has no hierarchy with an I/O controller");
+    };
+    let disk = Disk::new(64 << 20, "mq-deadline");
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("run.rec");
+    let watch = Watch::start(&disk, &["--record", file.to_str().unwrap()]);
+    let group = root.join(format!("io-starve-test-{}", std::process::id()));
+    std::fs::create_dir(&group).unwrap();
+    let script = format!(
+        "echo $$ > {}/cgroup.procs && exec dd if={} of=/dev/null bs=4k count=64 iflag=direct status=none",
+        group.display(),
+        disk.path()
+    );
+    let status = Command::new("sh").args(["-c", &script]).status().unwrap();
+    assert!(status.success());
+    until("the cgroup can be removed", || {
+        std::fs::remove_dir(&group).ok()
+    });
+    watch.stop();
+    let recorded = zstd::decode_all(std::fs::File::open(&file).unwrap()).unwrap();
+    let name = group.file_name().unwrap().to_str().unwrap();
+    assert!(
+        String::from_utf8_lossy(&recorded).contains(&format!("\"path\":\"/{name}\"")),
+        "the recording names {name}"
+    );
+}
+
+#[test]
+fn classes_are_read_from_rwbs() {
+    for (rwbs, class) in [
+        ("R", "sync-read"),
+        ("RA", "sync-read"),
+        ("W", "async-write"),
+        ("WM", "async-write"),
+        ("WS", "sync-write"),
+        ("WFS", "sync-write"),
+        ("FWFS", "sync-write"),
+        ("FF", "flush"),
+        ("D", "discard"),
+        ("N", "other"),
+    ] {
+        assert_eq!(class_of_rwbs(rwbs), class, "{rwbs}");
+    }
+}

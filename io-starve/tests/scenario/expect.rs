@@ -1,0 +1,194 @@
+//! What a scenario expects, and whether a finding is that.
+
+use io_starve::detect::finding::{CloseReason, Finding};
+use io_starve::model::observation::*;
+use io_starve_common::class::Class;
+
+use super::parse::*;
+use super::{BASE_NS, MS};
+
+/// Something that must happen.
+pub struct Expect {
+    pub line: usize,
+    pub what: Event,
+    pub kind: String,
+    pub at_ms: (u64, u64),
+    pub opts: Opts,
+    pub text: String,
+}
+
+/// What an expectation is about.
+#[derive(Clone, Copy, PartialEq)]
+pub enum Event {
+    Open,
+    Update,
+    Close,
+    Verdict,
+}
+
+impl Expect {
+    /// A reason when this finding is not it.
+    pub fn fits(&self, at_ms: u64, f: &Finding) -> Result<(), String> {
+        let (from, to) = self.at_ms;
+        if at_ms < from || at_ms > to {
+            return Err(format!("line {}: not at {at_ms} ms", self.line));
+        }
+        for (name, want) in self.opts.all() {
+            let got = value(f, name, want)?;
+            if !got {
+                return Err(format!("line {}: {name} is not {want}", self.line));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Whether a finding has this value.
+fn value(f: &Finding, name: &str, want: &str) -> Result<bool, String> {
+    let word = |v: &dyn erased::Word| v.word() == want;
+    let top = f.culprits.first();
+    Ok(match name {
+        "rule" => word(&f.evidence.rule),
+        "victim" => f.victim == owner_of(want)?,
+        "class" => word(&f.class),
+        "culprit" => match (want, top) {
+            ("none", top) => top.is_none(),
+            (owner, Some(c)) => c.owner == owner_of(owner)?,
+            (_, None) => false,
+        },
+        "culprit-class" => top.is_some_and(|c| c.class.name() == want),
+        "culprit-task" => top.is_some_and(|c| c.tasks.first().is_some_and(|t| t.comm == want)),
+        "share" => {
+            top.is_some_and(|c| within((c.share * 100.0).round() as u64, want).unwrap_or(false))
+        }
+        "mechanism" => f.mechanism.name() == want,
+        "stage" => f.stage.name() == want,
+        "severity" => f.severity.name() == want,
+        "confidence" => word(&Some(f.confidence)),
+        "lost" => within(f.loss.events, want)?,
+        "missing" => f.loss.missing.iter().any(|m| m.contains(want)),
+        "advice" => f.advice.iter().any(|a| a.contains(want)),
+        "no-advice" => !f.advice.iter().any(|a| a.contains(want)),
+        "task" => f.task.as_ref().is_some_and(|t| t.comm == want),
+        "before-attach" => f.evidence.before_attach == (want == "yes"),
+        "since" => f.since_ns as i64 == BASE_NS + signed_ms(want)? * MS as i64,
+        "duration" => within_ms(f.duration_ns, want)?,
+        "longest" => within_ms(f.longest_ns, want)?,
+        "reason" => matches!(
+            (f.closed, want),
+            (Some((_, CloseReason::Resolved)), "resolved")
+                | (Some((_, CloseReason::Detached)), "detached")
+        ),
+        other => return Err(format!("unknown value `{other}`")),
+    })
+}
+
+/// Names of enums as JSON has them.
+mod erased {
+    pub trait Word {
+        fn word(&self) -> String;
+    }
+    impl<T: serde::Serialize> Word for T {
+        fn word(&self) -> String {
+            match serde_json::to_value(self) {
+                Ok(serde_json::Value::String(s)) => s,
+                other => format!("{other:?}"),
+            }
+        }
+    }
+}
+
+/// Reads an expectation.
+pub fn expect(line: usize, rest: &str) -> Result<Expect, String> {
+    const OPTS: [&str; 22] = [
+        "rule",
+        "victim",
+        "class",
+        "culprit",
+        "culprit-class",
+        "culprit-task",
+        "share",
+        "mechanism",
+        "stage",
+        "severity",
+        "confidence",
+        "lost",
+        "missing",
+        "advice",
+        "no-advice",
+        "task",
+        "before-attach",
+        "since",
+        "duration",
+        "longest",
+        "reason",
+        "at",
+    ];
+    let words: Vec<&str> = rest.split_whitespace().collect();
+    let (what, kind, at, opts, text) = match words[..] {
+        ["verdict", "at", at, ..] => {
+            let text = rest.split_once(at).map_or("", |(_, t)| t.trim());
+            (Event::Verdict, "", at, &[][..], text)
+        }
+        ["open", kind, "at", at, ref opts @ ..] => (Event::Open, kind, at, opts, ""),
+        ["update", kind, "at", at, ref opts @ ..] => (Event::Update, kind, at, opts, ""),
+        ["close", kind, "at", at, ref opts @ ..] => (Event::Close, kind, at, opts, ""),
+        _ => {
+            return Err(
+                "expect open|update|close KIND at T or expect verdict at T TEXT".to_owned(),
+            );
+        }
+    };
+    if what != Event::Verdict {
+        named::<io_starve::detect::finding::Kind>(kind)?;
+    }
+    let opts = Opts::parse(opts, &OPTS, &[])?;
+    // Values are read once here, so that a typo in one fails although its finding never comes.
+    let probe = probe();
+    for (name, want) in opts.all() {
+        value(&probe, name, want)?;
+        known_word(name, want)?;
+    }
+    Ok(Expect {
+        line,
+        what,
+        kind: kind.to_owned(),
+        at_ms: range_ms(at)?,
+        opts,
+        text: text.to_owned(),
+    })
+}
+
+/// A finding to try expectations on while a file is read.
+fn probe() -> Finding {
+    use io_starve::detect::finding::*;
+    Finding {
+        id: String::new(),
+        kind: Kind::QueueStuck,
+        severity: Severity::Info,
+        confidence: Confidence::Sure,
+        since_ns: 0,
+        opened_ns: 0,
+        last_met_ns: 0,
+        closed: None,
+        device: None,
+        victim: Owner::Other,
+        class: None,
+        task: None,
+        culprits: vec![Culprit {
+            owner: Owner::Other,
+            class: Class::SyncRead,
+            share: 0.0,
+            issues: 0,
+            tasks: Vec::new(),
+        }],
+        mechanism: Mechanism::Device,
+        stage: Stage::Queued,
+        duration_ns: 0,
+        longest_ns: 0,
+        threshold_ns: 0,
+        evidence: Evidence::default(),
+        advice: Vec::new(),
+        loss: LossNote::default(),
+    }
+}
