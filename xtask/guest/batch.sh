@@ -55,6 +55,7 @@ else
 fi
 if [ -n "$watcher" ]; then
 	[ -z "$CLOSES" ] || until_true 30 closed || fail "a finding was still open 30 s after the load"
+	each idle
 	mark stop
 	kill -TERM "$watcher"
 	until_true 60 gone || {

@@ -1,6 +1,6 @@
 #!/bin/sh
 # One phase of one scenario in the guest. Everything that waits has a limit.
-# usage: scenario.sh NAME prepare|trace|load|finish. /scenarios/NAME/env sets SLOTS and LOAD_LIMIT.
+# usage: scenario.sh NAME prepare|trace|load|idle|finish. /scenarios/NAME/env sets SLOTS and LOAD_LIMIT.
 NAME=$1
 S=/scenarios/$NAME
 OUT=/out/$NAME
@@ -90,6 +90,9 @@ load)
 	mark loaded
 	until_true 60 idle || fail "the device was not idle after the load"
 	kill "$sampler"
+	;;
+idle)
+	until_true 60 idle || fail "the device was not idle at the end"
 	;;
 finish)
 	echo 0 >"$T/tracing_on"

@@ -10,6 +10,7 @@ use super::trace::{Event, What};
 /// A bio that has no request yet.
 #[derive(Debug, Clone, Copy)]
 struct Bio {
+    since_ns: u64,
     class: Class,
     start: u64,
     end: u64,
@@ -30,6 +31,8 @@ struct Request {
 pub enum Ended {
     /// Nothing that counts here.
     Nothing,
+    /// A wait of this many ns for a request.
+    Admission(Class, u64),
     /// A stay in the queue of this many ns; `None` when it was never inserted.
     Queued(Class, Option<u64>),
     /// A request, whole.
@@ -53,6 +56,7 @@ impl Queue {
             What::BioQueue => {
                 if e.sectors > 0 {
                     self.bios.push(Bio {
+                        since_ns: e.ns,
                         class: e.class,
                         start: e.sector,
                         end: e.end(),
@@ -60,10 +64,7 @@ impl Queue {
                 }
                 Ended::Nothing
             }
-            What::GetRq => {
-                self.admit(e);
-                Ended::Nothing
-            }
+            What::GetRq => self.admit(e),
             What::BackMerge => {
                 self.admit(e);
                 if let Some(r) = self
@@ -117,14 +118,17 @@ impl Queue {
     }
 
     /// A bio, or the first part of one that was cut, got a request or joined one.
-    fn admit(&mut self, e: &Event) {
+    fn admit(&mut self, e: &Event) -> Ended {
         let within = |b: &Bio| b.class == e.class && b.start == e.sector && e.end() <= b.end;
-        if let Some(i) = self.bios.iter().position(within) {
-            self.bios[i].start = e.end();
-            if self.bios[i].start >= self.bios[i].end {
-                self.bios.remove(i);
-            }
+        let Some(i) = self.bios.iter().position(within) else {
+            return Ended::Nothing;
+        };
+        let since_ns = self.bios[i].since_ns;
+        self.bios[i].start = e.end();
+        if self.bios[i].start >= self.bios[i].end {
+            self.bios.remove(i);
         }
+        Ended::Admission(e.class, e.ns - since_ns)
     }
 
     fn insert(&mut self, e: &Event) {
@@ -246,7 +250,10 @@ mod tests {
         q.step(&ev(1, What::BioQueue, 100, 16));
         assert!(q.waits_for_admission(Class::AsyncWrite));
         // Cut in two: the second half waits on.
-        q.step(&ev(2, What::GetRq, 100, 8));
+        assert_eq!(
+            q.step(&ev(2, What::GetRq, 100, 8)),
+            Ended::Admission(Class::AsyncWrite, 1_000)
+        );
         assert!(q.waits_for_admission(Class::AsyncWrite));
         q.step(&ev(3, What::GetRq, 108, 8));
         assert!(!q.waits_for_admission(Class::AsyncWrite));

@@ -142,6 +142,9 @@ pub struct Expect {
     /// Kinds that open exactly when the rule, applied to the kernel's trace, says so.
     #[serde(default)]
     pub as_rule: Vec<String>,
+    /// Kinds whose class has I/O of several cgroups here. The trace names no cgroup, so it cannot refute a finding about one of them.
+    #[serde(default)]
+    pub by_owner: Vec<String>,
     /// Everything that opened closes by itself, as resolved, after the load.
     #[serde(default)]
     pub must_close: bool,
@@ -201,7 +204,8 @@ impl Scenario {
             .iter()
             .map(|f| &f.kind)
             .chain(&e.never)
-            .chain(&e.as_rule);
+            .chain(&e.as_rule)
+            .chain(&e.by_owner);
         for kind in kinds {
             if !KINDS.contains(&kind.as_str()) {
                 bail!("unknown kind {kind}; there are {}", KINDS.join(", "));

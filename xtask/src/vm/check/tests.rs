@@ -92,7 +92,7 @@ fn alerts() -> String {
         finding("open", 2_200, ""),
         finding("close", 17_250, ",\"reason\":\"resolved\""),
         format!(
-            "{{\"event\":\"stop\",\"loss\":{{\"events\":0}},\"accounts\":[{},{}]}}\n",
+            "{{\"event\":\"stop\",\"loss\":{{\"kinds\":{{}}}},\"accounts\":[{},{}]}}\n",
             account("sync-read", 800, 2.0),
             account("async-write", 1, 6000.0)
         ),
@@ -185,8 +185,16 @@ fn every_count_is_compared() {
         "longest in the queue 5600.0 ms",
     );
     only(
-        &changed("\"loss\":{\"events\":0}", "\"loss\":{\"events\":3}"),
-        "events were lost",
+        &changed("\"kinds\":{}", "\"kinds\":{\"ring-full\":3}"),
+        "3 events were lost: ring-full",
+    );
+    only(
+        &changed("\"loss\"", "\"gone\""),
+        "says nothing about losses",
+    );
+    assert_eq!(
+        problems(&changed("\"kinds\":{}", "\"kinds\":{\"late-tick\":3}")),
+        [] as [String; 0]
     );
 }
 
