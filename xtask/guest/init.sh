@@ -8,6 +8,7 @@ export PATH=/usr/sbin:/usr/bin:/busybox HOME=/ LC_ALL=C
 export DM_DISABLE_UDEV=1
 
 mount -t proc proc /proc
+hostname lab
 mount -t sysfs sys /sys
 mount -t devtmpfs dev /dev
 mount -t tracefs trace /sys/kernel/tracing

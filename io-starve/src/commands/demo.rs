@@ -5,6 +5,7 @@ use clap::ArgMatches;
 use super::{CommandError, live::Common, replay::play, runtime};
 use crate::{
     cli::{DemoArgs, nearest},
+    detect::finding::Kind,
     output::sink::print,
     source::recording::Recording,
     tui,
@@ -16,8 +17,11 @@ struct Demo {
     bytes: &'static [u8],
 }
 
-/// All of them; the first one is played when none is named.
-const DEMOS: &[Demo] = &[];
+/// All of them; the first one is played when none is named. Each was recorded in a guest of `cargo xtask vm`.
+const DEMOS: &[Demo] = &[Demo {
+    name: Kind::AsyncWriteStarvation.name(),
+    bytes: include_bytes!("../../demos/async-write-starvation.rec"),
+}];
 
 pub(super) fn demo(
     common: &Common,
