@@ -5,7 +5,11 @@
 
 mod measure;
 
-use std::{collections::BTreeMap, fs, path::PathBuf};
+use std::{
+    collections::BTreeMap,
+    fs,
+    path::{Path, PathBuf},
+};
 
 use anyhow::{Context, Result, ensure};
 
@@ -74,7 +78,7 @@ pub fn bench(rounds: u32) -> Result<()> {
     footprint(&binary, &disk)
 }
 
-fn one(case: Case, binary: &PathBuf, disk: &Disk) -> Result<Sample> {
+fn one(case: Case, binary: &Path, disk: &Disk) -> Result<Sample> {
     let observer = match case {
         Case::Nothing => None,
         Case::Biolatency => Some(Observer::biolatency()?),
@@ -148,7 +152,7 @@ fn spread(values: impl Iterator<Item = f64>, digits: usize) -> String {
 }
 
 /// Start-up, CPU and memory of the process, memory of the maps.
-fn footprint(binary: &PathBuf, disk: &Disk) -> Result<()> {
+fn footprint(binary: &Path, disk: &Disk) -> Result<()> {
     let mut starts = Vec::new();
     let mut cpu = Vec::new();
     let mut rss = Vec::new();

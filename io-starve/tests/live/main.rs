@@ -1,6 +1,13 @@
 //! The running kernel: programs are attached, a loop device is loaded, and what io-starve says is compared with what
 //! the kernel's own trace says of the same run. Needs root; `cargo xtask test` runs these one at a time.
 
+#![expect(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "helpers of tests fail as tests do"
+)]
+
 mod machine;
 
 use std::{collections::BTreeMap, process::Command};
