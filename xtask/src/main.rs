@@ -55,6 +55,9 @@ enum Task {
         /// What takes longer than CI's time too
         #[arg(long)]
         all: bool,
+        /// Only this ring, may be given several times
+        #[arg(long = "ring", value_name = "RING", value_parser = test::rings())]
+        rings: Vec<String>,
     },
     /// Measures what io-starve costs, beside biolatency -Q
     Bench {
@@ -97,7 +100,7 @@ fn main() -> Result<ExitCode> {
             );
             Ok(verdict(tally.failed == 0))
         }
-        Task::Test { all } => test::test(all).map(verdict),
+        Task::Test { all, rings } => test::test(all, &rings).map(verdict),
         Task::Bench { rounds } => bench::bench(rounds).map(|()| ExitCode::SUCCESS),
         Task::Run => run::run(),
     }
