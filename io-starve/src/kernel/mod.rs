@@ -114,3 +114,25 @@ fn lockdown(security: &Path) -> Option<String> {
     let mode = mode.trim_matches(['[', ']']);
     (mode != "none").then(|| mode.to_owned())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_mode_in_brackets_is_in_force() {
+        let dir = tempfile::tempdir().unwrap();
+        assert_eq!(lockdown(dir.path()), None);
+        for (text, mode) in [
+            ("[none] integrity confidentiality\n", None),
+            ("none [integrity] confidentiality\n", Some("integrity")),
+            (
+                "none integrity [confidentiality]\n",
+                Some("confidentiality"),
+            ),
+        ] {
+            std::fs::write(dir.path().join("lockdown"), text).unwrap();
+            assert_eq!(lockdown(dir.path()).as_deref(), mode);
+        }
+    }
+}

@@ -12,7 +12,7 @@ use aya::{
 };
 use io_starve_common::wire::{
     BioSlot, CTRL_ARMED, CTRL_COUNT, CgroupEvent, DevRow, GroupRow, HctxRow, HistRow, LossKind,
-    PROBES, Slot, dev_key, probe_start,
+    PROBES, Slot, dev_key, dev_of_key, probe_start,
 };
 
 use super::{
@@ -194,14 +194,14 @@ impl Attached {
         self.seed_new_queues()?;
         self.sweep_old_slots(start)?;
 
+        // Reading /sys can take long: it comes before the moment that everything else is told of.
+        if self.first || self.has_unknown_disk() || start >= self.facts_read_ns + FACTS_EVERY_NS {
+            self.facts_read_ns = start;
+            facts.extend(self.refresh_devices());
+        }
         let mono_ns = monotonic_ns();
         let wall_ns = realtime_ns();
         let read = self.counters.read(&self.tables, mono_ns);
-        let unknown_disk = read.devices.iter().any(|d| !self.devices.knows(d.dev));
-        if self.first || unknown_disk || mono_ns >= self.facts_read_ns + FACTS_EVERY_NS {
-            self.facts_read_ns = mono_ns;
-            facts.extend(self.refresh_devices());
-        }
         let mut scan = self
             .waiting
             .scan(&self.tables, self.counters.samples(), mono_ns);
@@ -235,6 +235,12 @@ impl Attached {
         };
         self.first = false;
         Ok(observation)
+    }
+
+    fn has_unknown_disk(&self) -> bool {
+        (0..self.tables.devs.rows())
+            .map(|row| self.tables.devs.key(row))
+            .any(|key| key != 0 && !self.devices.knows(DevId(dev_of_key(key))))
     }
 
     fn refresh_devices(&mut self) -> Vec<Fact> {

@@ -176,18 +176,20 @@ fn one_refused_hook_is_said_and_takes_nothing_else_with_it() {
     }
 }
 
+const CORE_HOOKS: [&str; 5] = [
+    "block_rq_insert",
+    "block_rq_issue",
+    "block_rq_requeue",
+    "block_rq_merge",
+    "block_rq_complete",
+];
+
 #[test]
 #[ignore = "attaches to this kernel, needs root: cargo xtask test"]
 fn no_hook_at_all_is_an_error_of_its_own() {
     let mut cmd = io_starve();
     cmd.arg("watch");
-    for hook in [
-        "block_rq_insert",
-        "block_rq_issue",
-        "block_rq_requeue",
-        "block_rq_merge",
-        "block_rq_complete",
-    ] {
+    for hook in CORE_HOOKS {
         cmd.args(["--without-hook", hook]);
     }
     let out = cmd.output().unwrap();
@@ -212,6 +214,47 @@ fn no_hook_at_all_is_an_error_of_its_own() {
         String::from_utf8_lossy(&out.stderr).contains("loop"),
         "the disks that there are"
     );
+}
+
+/// Runs io-starve where something of the kernel looks as it does on another machine.
+fn where_the_kernel_has(prepare: &str, args: &[&str]) -> (Option<i32>, String) {
+    let script = format!("{prepare} && exec \"$0\" \"$@\"");
+    let out = Command::new("unshare")
+        .args(["--mount", "sh", "-c", &script])
+        .arg(env!("CARGO_BIN_EXE_io-starve"))
+        .args(args)
+        .output()
+        .unwrap();
+    (
+        out.status.code(),
+        String::from_utf8_lossy(&out.stderr).into_owned(),
+    )
+}
+
+#[test]
+#[ignore = "attaches to this kernel, needs root: cargo xtask test"]
+fn a_kernel_that_cannot_has_a_sentence_and_a_code() {
+    let watch = ["watch", "--duration", "1s"];
+    let (code, said) = where_the_kernel_has("mount -t tmpfs none /sys/kernel/btf", &watch);
+    assert_eq!(code, Some(5), "{said}");
+    assert!(said.contains("CONFIG_DEBUG_INFO_BTF"), "{said}");
+
+    let broken = "mount --bind /dev/null /sys/kernel/btf/vmlinux";
+    let (code, said) = where_the_kernel_has(broken, &watch);
+    assert_eq!(code, Some(5), "{said}");
+    assert!(said.contains("damaged"), "{said}");
+
+    // What lockdown looks like: no program that reads kernel memory is taken.
+    let locked = "cp /sys/kernel/btf/vmlinux /dev/shm/io-starve-btf && mount -t tmpfs none /sys/kernel \
+        && mkdir /sys/kernel/security /sys/kernel/btf && mv /dev/shm/io-starve-btf /sys/kernel/btf/vmlinux \
+        && echo 'none integrity [confidentiality]' > /sys/kernel/security/lockdown";
+    let mut args = watch.to_vec();
+    for hook in CORE_HOOKS {
+        args.extend(["--without-hook", hook]);
+    }
+    let (code, said) = where_the_kernel_has(locked, &args);
+    assert_eq!(code, Some(5), "{said}");
+    assert!(said.contains("lockdown (confidentiality)"), "{said}");
 }
 
 #[test]

@@ -77,8 +77,8 @@ impl Scanner {
         now: u64,
     ) -> Scan {
         let mut groups = Groups::new();
-        slots(t, &mut groups);
-        let mut rows = bios(t, &mut groups);
+        slots(t, now, &mut groups);
+        let mut rows = bios(t, now, &mut groups);
         rows.sort_by_key(|r| r.1.since_ns);
         let mut doubtful = Vec::new();
         let mut doubt = BTreeMap::new();
@@ -159,7 +159,7 @@ fn cause(causes: &BTreeMap<(GroupKey, u64, u32), WaitsFor>, w: &Waiter) -> Optio
         .flatten()
 }
 
-fn slots(t: &Tables, groups: &mut Groups) {
+fn slots(t: &Tables, now: u64, groups: &mut Groups) {
     for row in 0..t.slots.rows() {
         if t.slots.state(row) == FREE {
             continue;
@@ -170,8 +170,9 @@ fn slots(t: &Tables, groups: &mut Groups) {
             ISSUED => (Stage::Device, s.life.issue_ns),
             _ => (Stage::Queued, s.life.insert_ns),
         };
-        // A slot whose owner is just being written has no time yet.
-        if since_ns == 0 {
+        // A slot that is just being written has no time yet; what began after the moment of this observation belongs to
+        // the next: the reader may have been held up in between.
+        if since_ns == 0 || since_ns > now {
             continue;
         }
         let waiter = Waiter {
@@ -189,14 +190,14 @@ fn slots(t: &Tables, groups: &mut Groups) {
     }
 }
 
-fn bios(t: &Tables, groups: &mut Groups) -> Vec<(u32, Waiter)> {
+fn bios(t: &Tables, now: u64, groups: &mut Groups) -> Vec<(u32, Waiter)> {
     let mut rows = Vec::new();
     for row in 0..t.bios.rows() {
         if t.bios.key(row) == 0 {
             continue;
         }
         let b = t.bios.read(row);
-        if b.claim.key == 0 || b.since_ns == 0 {
+        if b.claim.key == 0 || b.since_ns == 0 || b.since_ns > now {
             continue;
         }
         let waiter = Waiter {
