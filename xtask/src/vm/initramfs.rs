@@ -246,7 +246,9 @@ fn stage_modules(dir: &Path, kernel: &Unpacked, wanted: &BTreeSet<String>) -> Re
 struct ModuleTable {
     /// Name -> (path, paths that must be loaded before, in the order of the file).
     modules: BTreeMap<String, (String, Vec<String>)>,
-    builtin: BTreeSet<String>,
+    /// `None` where the packages do not list them (Debian's 7.3): whatever is no module then counts as built in, and a
+    /// scenario that needs what is not there fails by itself.
+    builtin: Option<BTreeSet<String>>,
 }
 
 impl ModuleTable {
@@ -255,13 +257,14 @@ impl ModuleTable {
             let path = dir.join(f);
             fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))
         };
+        let builtin = fs::read_to_string(dir.join("modules.builtin")).ok();
         Ok(ModuleTable::parse(
             &read("modules.dep")?,
-            &read("modules.builtin")?,
+            builtin.as_deref(),
         ))
     }
 
-    fn parse(dep: &str, builtin: &str) -> ModuleTable {
+    fn parse(dep: &str, builtin: Option<&str>) -> ModuleTable {
         let mut modules = BTreeMap::new();
         for line in dep.lines() {
             if let Some((path, needs)) = line.split_once(':') {
@@ -271,7 +274,7 @@ impl ModuleTable {
         }
         ModuleTable {
             modules,
-            builtin: builtin.lines().map(module_name).collect(),
+            builtin: builtin.map(|b| b.lines().map(module_name).collect()),
         }
     }
 
@@ -279,7 +282,7 @@ impl ModuleTable {
     fn closure(&self, name: &str, order: &mut Vec<String>) -> bool {
         let name = module_name(name);
         let Some((path, needs)) = self.modules.get(&name) else {
-            return self.builtin.contains(&name);
+            return self.builtin.as_ref().is_none_or(|b| b.contains(&name));
         };
         if order.contains(path) {
             return true;
@@ -313,7 +316,7 @@ mod tests {
              kernel/fs/jbd2/jbd2.ko.xz:\n\
              kernel/fs/mbcache.ko.xz:\n\
              kernel/drivers/md/dm-mod.ko:\n",
-            "kernel/block/mq-deadline.ko\n",
+            Some("kernel/block/mq-deadline.ko\n"),
         );
         let mut order = Vec::new();
         assert!(table.closure("ext4", &mut order));
@@ -330,6 +333,9 @@ mod tests {
         );
         assert!(table.closure("mq-deadline", &mut order), "built in");
         assert!(!table.closure("zfs", &mut order));
+        assert_eq!(order.len(), 4);
+        let unlisted = ModuleTable::parse("", None);
+        assert!(unlisted.closure("mq-deadline", &mut order));
         assert_eq!(order.len(), 4);
     }
 }
