@@ -95,11 +95,15 @@ pub fn fetch(kernel: Kernel) -> Result<Unpacked> {
     if !dir.join("complete").exists() {
         let (suite, package) = resolve(kernel)?;
         let mut packages = vec![package.clone()];
-        // From 6.19 on Debian splits image and modules into packages of their own.
+        // Newer Debian kernels split the image, the modules and the lists of what is built in into packages of their own.
         let release = package.trim_start_matches("linux-image-").to_string();
-        packages.extend(suite.depends(&package)?.into_iter().filter(|d| {
-            *d == format!("linux-binary-{release}") || *d == format!("linux-modules-{release}")
-        }));
+        let parts = ["binary", "modules", "base"].map(|part| format!("linux-{part}-{release}"));
+        packages.extend(
+            suite
+                .depends(&package)?
+                .into_iter()
+                .filter(|d| parts.contains(d)),
+        );
         let debs = suite.download(&packages, &target().join("vm/debs"))?;
         if dir.exists() {
             fs::remove_dir_all(&dir)?;
