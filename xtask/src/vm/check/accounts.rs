@@ -79,8 +79,9 @@ fn field(row: &Value, name: &str) -> u64 {
     row.get(name).and_then(Value::as_u64).unwrap_or_default()
 }
 
-/// seen = finished + merged + in flight + expired, and at the end nothing is in flight.
-pub fn balance(rows: &[Row], report: &mut Report) {
+/// seen = finished + merged + in flight + expired, and at the end nothing is in flight. No more may be expired than
+/// program runs were skipped by the kernel.
+pub fn balance(rows: &[Row], skipped: u64, report: &mut Report) {
     if rows.is_empty() {
         report
             .problems
@@ -95,7 +96,7 @@ pub fn balance(rows: &[Row], report: &mut Report) {
                 class.name()
             ));
         }
-        if field(row, "in_flight") > 0 || field(row, "expired") > 0 {
+        if field(row, "in_flight") > 0 || field(row, "expired") > skipped {
             report.problems.push(format!(
                 "{}: the device is idle, yet the account has {} in flight and {} expired",
                 class.name(),
@@ -115,7 +116,9 @@ const COUNTED: [Class; 5] = [
     Class::Discard,
 ];
 
-pub fn counts(rows: &[Row], t: &Truth, report: &mut Report) {
+/// Counts equal those of the trace; where the kernel skipped program runs, they miss no more than were skipped.
+pub fn counts(rows: &[Row], t: &Truth, skipped: u64, report: &mut Report) {
+    let differs = |ours: u64, theirs: u64| ours > theirs || theirs - ours > skipped;
     for class in COUNTED {
         let ours = |name| {
             rows.iter()
@@ -129,7 +132,7 @@ pub fn counts(rows: &[Row], t: &Truth, report: &mut Report) {
             ("issues", What::Issue),
             ("requeues", What::Requeue),
         ] {
-            if ours(name) != theirs(what) {
+            if differs(ours(name), theirs(what)) {
                 report.problems.push(format!(
                     "{}: {} {name}, the kernel's trace has {}",
                     class.name(),
@@ -139,7 +142,7 @@ pub fn counts(rows: &[Row], t: &Truth, report: &mut Report) {
             }
         }
         let finished = t.finished.get(&class).copied().unwrap_or_default();
-        if ours("finished") != finished {
+        if differs(ours("finished"), finished) {
             report.problems.push(format!(
                 "{}: {} finished, the kernel's trace has {finished}",
                 class.name(),

@@ -1,6 +1,6 @@
 //! Findings: against the rule applied to the kernel's trace, and against what the scenario expects.
 
-use super::{MS, MUST_LAST, Report, TICK, Truth, late_ticks};
+use super::{LATE_TICK, MS, MUST_LAST, Report, SKIPPED_RUNS, TICK, Truth, loss};
 use crate::vm::{
     results::{Alert, Observed},
     scenario::{Attach, ExpectedFinding, KINDS, Scenario},
@@ -27,11 +27,13 @@ pub fn verdicts(
 ) {
     let marks = &observed.marks;
     // A tick that came late cannot have told in time; how late, the alerts do not say.
-    let slack = if late_ticks(observed) > 0 {
+    let slack = if loss(observed, LATE_TICK) > 0 {
         LATE_SLACK
     } else {
         SLACK
     };
+    // What the kernel did not run cannot be judged to the tick: then only what the scenario expects must be found.
+    let partly_seen = loss(observed, SKIPPED_RUNS) > 0;
     let attached = marks.get("attached").copied().unwrap_or_default();
     let stopped = marks.get("stop").copied().unwrap_or(u64::MAX);
     for kind in KINDS.iter().filter(|k| **k != "device-stall") {
@@ -56,6 +58,7 @@ pub fn verdicts(
         // The rule is for classes: it cannot refute a finding about one of several owners.
         let refutes = !s.expect.by_owner.iter().any(|k| k == kind);
         match (first, may, must) {
+            (None, _, Some(_)) if partly_seen => {}
             (None, _, Some(m)) => report.problems.push(format!(
                 "{kind} was not found, though by the kernel's trace its rule ({}) was met from {:.2} s for {} ms",
                 m.rule,
@@ -72,13 +75,14 @@ pub fn verdicts(
                     Attach::Before => m.from_ns + u64::from(late) * TICK + slack,
                     Attach::After(_) => m.from_ns.max(attached) + FOUND_AFTER_ATTACH + slack,
                 });
-                if refutes && s.attach == Attach::Before && at < may.from_ns {
+                let to_the_tick = !partly_seen;
+                if to_the_tick && refutes && s.attach == Attach::Before && at < may.from_ns {
                     report.problems.push(format!(
                         "{kind} was found {} ms before its rule was met by the kernel's trace",
                         (may.from_ns - at) / MS
                     ));
                 }
-                if let Some(latest) = latest.filter(|l| at > *l) {
+                if let Some(latest) = latest.filter(|l| to_the_tick && at > *l) {
                     report
                         .problems
                         .push(format!("{kind} was found {} ms later than allowed", (at - latest) / MS));
