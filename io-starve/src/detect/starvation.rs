@@ -24,7 +24,7 @@ use std::collections::BTreeMap;
 
 use io_starve_common::class::Class;
 
-use super::finding::{Confidence, Evidence, Kind, Rule, Severity};
+use super::finding::{Confidence, Evidence, Kind, Mechanism, Rule, Severity};
 use super::{
     Context, Detector, Judgement, Key, MS, advice, culprits::Others, mechanism, ms, stuck,
 };
@@ -286,11 +286,7 @@ impl<'a> Disk<'a> {
         if needs_ms <= settings.crawling_ms || got >= UNFAIR / self.busy_groups(g, length) as f64 {
             return None;
         }
-        let stage = if g.recent.weight[1] >= g.recent.weight[0] {
-            Stage::Queued
-        } else {
-            Stage::Admission
-        };
+        let stage = self.crawling_stage(g, window_ns);
         let critical = needs_ms >= settings.crawling_critical_ms;
         let gap = g.flow.wait.map_or(0, |w| now.saturating_sub(w.begin_ns));
         Some(self.judgement(
@@ -318,6 +314,29 @@ impl<'a> Disk<'a> {
                 },
             },
         ))
+    }
+
+    /// Where most of the waiting is. wbt and iocost let in no more than they want to see behind them, so as many wait behind such
+    /// a gate as before it: the gate holds the group unless the queue outweighs it twice. Waiting for a tag, on the other hand, follows
+    /// from a queue that is full.
+    fn crawling_stage(&self, g: &Group<'_>, window_ns: u64) -> Stage {
+        let [admission, queued] = g.recent.weight;
+        let (gate, _) = mechanism::of(
+            self.device,
+            g.class,
+            Stage::Admission,
+            g.recent.stacks,
+            window_ns,
+        );
+        let factor = match gate {
+            Mechanism::Wbt | Mechanism::Iocost => 2,
+            _ => 1,
+        };
+        if queued >= admission.saturating_mul(factor) {
+            Stage::Queued
+        } else {
+            Stage::Admission
+        }
     }
 
     /// What both rules say alike.
