@@ -3,6 +3,14 @@
 //! Data goes one way: `kernel` and `source` make observations, [`model`] and [`detect`] turn them
 //! into a snapshot and findings, the front ends show those. Everything right of the observation is pure.
 
+/// Writes a line to standard error. Where that is full or closed nobody reads it: no reason to end, as `eprintln!` would.
+macro_rules! complain {
+    ($($arg:tt)*) => {{
+        use std::io::Write as _;
+        let _ = writeln!(std::io::stderr(), $($arg)*);
+    }};
+}
+
 pub mod cli;
 pub mod commands;
 pub mod detect;

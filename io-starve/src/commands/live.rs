@@ -68,7 +68,7 @@ impl Common {
         let runs = count(|v| matches!(v, Verdict::Attached { .. }));
         let refused = count(|v| matches!(v, Verdict::Refused { .. }));
         let system = rustix::system::uname();
-        eprintln!(
+        complain!(
             "io-starve: attached, hooks {runs} of {}, host {}, kernel {}",
             runs + refused,
             system.nodename().to_string_lossy(),
@@ -163,7 +163,7 @@ pub(super) async fn top(common: &Common) -> Result<u8, CommandError> {
     .await;
     observed?;
     screen.transpose()?;
-    eprintln!("io-starve: {}", session.summary());
+    complain!("io-starve: {}", session.summary());
     Ok(0)
 }
 
@@ -234,7 +234,7 @@ pub(super) async fn record(common: &Common, args: &RecordArgs) -> Result<u8, Com
     let recorded = session.end_recording();
     observed?;
     let observations = recorded?.unwrap_or_default();
-    eprintln!(
+    complain!(
         "io-starve: {}; recorded {observations} observations to {}",
         session.summary(),
         args.output.display()

@@ -92,7 +92,7 @@ pub fn main() -> ExitCode {
         Err(e) => {
             let code = if is_run { RUN_FAILED } else { e.exit_code() };
             if !matches!(e, CommandError::Sink(SinkError::Closed)) {
-                eprintln!("io-starve: {e}");
+                complain!("io-starve: {e}");
             }
             ExitCode::from(code)
         }

@@ -77,7 +77,7 @@ pub(super) async fn play<R: BufRead>(
     };
     // What is before the damage was replayed in full, which is all that a torn recording promises: no failure.
     if let Some(warning) = warning {
-        eprintln!("io-starve: {warning}");
+        complain!("io-starve: {warning}");
     }
     Ok(0)
 }

@@ -119,7 +119,7 @@ impl Session {
             && let Err(e) = recorder.write(observation)
         {
             // The run is worth more than its recording.
-            eprintln!("io-starve: {e}");
+            complain!("io-starve: {e}");
             self.recorder = None;
         }
         self.observations += 1;

@@ -145,7 +145,7 @@ impl Sink {
                     match open(&log.path) {
                         Ok(file) => log.file = file,
                         // The old file is better than none.
-                        Err(e) => eprintln!(
+                        Err(e) => complain!(
                             "io-starve: cannot reopen {}: {e}; still writing to the old file",
                             log.path.display()
                         ),
@@ -184,7 +184,7 @@ impl Sink {
             Ok(()) => self.sent += 1,
             Err(TrySendError::Full(_)) => {
                 if self.dropped == 0 {
-                    eprintln!(
+                    complain!(
                         "io-starve: {} takes no lines, some are lost; is its disk stuck or its reader stopped?",
                         self.target
                     );
@@ -302,7 +302,7 @@ impl<W: Write> Log<W> {
         }
         self.torn = false;
         if std::mem::take(&mut self.troubled) {
-            eprintln!(
+            complain!(
                 "io-starve: {} takes lines again; those in between are lost",
                 self.path.display()
             );
@@ -312,7 +312,7 @@ impl<W: Write> Log<W> {
     fn trouble(&mut self, part_written: bool, error: &io::Error) {
         self.torn |= part_written;
         if !std::mem::replace(&mut self.troubled, true) {
-            eprintln!(
+            complain!(
                 "io-starve: cannot append to {}: {error}; alerts are lost until it works again",
                 self.path.display()
             );

@@ -186,3 +186,26 @@ fn without_permission_that_is_said_with_its_own_code() {
     assert_eq!(code, 4);
     assert!(out.contains("not permitted"), "{out}");
 }
+
+#[test]
+fn a_full_standard_error_ends_nothing() {
+    let full = || {
+        std::fs::File::options()
+            .write(true)
+            .open("/dev/full")
+            .unwrap()
+    };
+    let dir = tempfile::tempdir().unwrap();
+    let missing = dir.path().join("missing.rec");
+    let status = std::process::Command::new(env!("CARGO_BIN_EXE_io-starve"))
+        .arg("replay")
+        .arg(&missing)
+        .stderr(full())
+        .status()
+        .unwrap();
+    assert_eq!(
+        status.code(),
+        Some(1),
+        "the failure's own code, not a panic's"
+    );
+}

@@ -51,7 +51,7 @@ pub(super) async fn run(common: &Common, args: &RunArgs) -> Result<u8, CommandEr
     let mut job = match Job::start(&args.command, user.as_ref()) {
         Ok(job) => job,
         Err(e) => {
-            eprintln!(
+            complain!(
                 "io-starve: cannot run {}: {e}",
                 args.command[0].to_string_lossy()
             );
@@ -79,12 +79,12 @@ pub(super) async fn run(common: &Common, args: &RunArgs) -> Result<u8, CommandEr
     if let Err(e) = &observed
         && ended.is_none()
     {
-        eprintln!("io-starve: {e}; the command goes on unobserved");
+        complain!("io-starve: {e}; the command goes on unobserved");
         ended = Some(job.wait(&mut signals).await);
     }
     drop(job);
     if let Err(e) = session.end_recording() {
-        eprintln!("io-starve: {e}");
+        complain!("io-starve: {e}");
     }
     let written = lines.map_or(Ok(()), Lines::finish);
     eprint!("{}", findings.verdict(&session.summary()));
