@@ -142,11 +142,17 @@ impl Toolchain {
             .context("neither CARGO_HOME nor HOME is set")?;
         let mut flags =
             OsString::from("--cfg=bpf_target_arch=\"x86_64\"\x1f-Cdebuginfo=2\x1f-Clink-arg=--btf");
-        for (from, to) in [
-            (&self.sysroot, "/rust"),
-            (&home, "/cargo"),
-            (&root(), "/io-starve"),
-        ] {
+        let mut maps = vec![
+            (self.sysroot.clone(), "/rust"),
+            (home.clone(), "/cargo"),
+            (root(), "/io-starve"),
+        ];
+        // Named after the registry in use, which differs with a mirror. This workspace has filled it already; the last map that fits counts.
+        let registries = fs::read_dir(home.join("registry/src"))
+            .into_iter()
+            .flatten();
+        maps.extend(registries.filter_map(|r| Some((r.ok()?.path(), "/crates"))));
+        for (from, to) in maps {
             flags.push("\x1f--remap-path-prefix=");
             flags.push(from);
             flags.push("=");
