@@ -166,11 +166,6 @@ impl Attached {
         &self.hooks
     }
 
-    /// Host and kernel.
-    pub fn host(&self) -> &HostFact {
-        &self.host
-    }
-
     /// Memory of all maps, in bytes.
     pub fn map_bytes(&self) -> u64 {
         self.sizes.bytes()
