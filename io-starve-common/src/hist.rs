@@ -4,8 +4,6 @@
 pub const BUCKETS: usize = 128;
 /// Nanoseconds are shifted right by this before bucketing: finer steps mean nothing for block I/O.
 pub const SHIFT: u32 = 8;
-/// Buckets of the coarse histogram that each group keeps: one for every two octaves.
-pub const COARSE: usize = 16;
 
 /// The bucket of a duration in nanoseconds. Durations past the last bucket are put into it.
 #[inline(always)]
@@ -36,21 +34,6 @@ pub const fn lower_bound(idx: u32) -> u64 {
     let e = idx / 4 + 1;
     let sub = (idx % 4) as u64;
     ((4 + sub) << (e - 2)) << SHIFT
-}
-
-/// The bucket of a coarse histogram: below 16 us, then a factor of four a bucket.
-#[inline(always)]
-pub const fn coarse_bucket(ns: u64) -> u32 {
-    let v = ns >> 14;
-    if v == 0 {
-        return 0;
-    }
-    let b = log2(v) / 2 + 1;
-    if b as usize >= COARSE {
-        COARSE as u32 - 1
-    } else {
-        b
-    }
 }
 
 /// Position of the highest set bit; 0 for 0. Written as a ladder because the BPF target has no
@@ -119,8 +102,6 @@ mod tests {
         assert_eq!(bucket(256), 1);
         assert_eq!(bucket(u64::MAX), BUCKETS as u32 - 1);
         assert_eq!(percentile(&[0; BUCKETS], 500), None);
-        assert_eq!(coarse_bucket(0), 0);
-        assert_eq!(coarse_bucket(u64::MAX), COARSE as u32 - 1);
     }
 
     #[test]
@@ -146,7 +127,6 @@ mod tests {
         fn buckets_grow_with_the_value(a in any::<u64>(), b in any::<u64>()) {
             let (lo, hi) = if a < b { (a, b) } else { (b, a) };
             prop_assert!(bucket(lo) <= bucket(hi));
-            prop_assert!(coarse_bucket(lo) <= coarse_bucket(hi));
         }
     }
 }

@@ -6,27 +6,23 @@
 //! inserted, requeued and issued again, merged away, or completed in parts; its memory is reused at once.
 
 /// The slot holds no request.
-pub const FREE: u32 = 0;
+pub const FREE: u8 = 0;
 /// Inserted into a scheduler or software queue, or put back by the driver; not yet issued.
-pub const QUEUED: u32 = 1;
+pub const QUEUED: u8 = 1;
 /// Issued to the driver, not yet completed.
-pub const ISSUED: u32 = 2;
+pub const ISSUED: u8 = 2;
 
 /// The request was found in the tag tables and not seen at insert: its wait began at its own start time.
-pub const F_SEEDED: u32 = 1;
+pub const F_SEEDED: u8 = 1;
 /// The driver gave it back at least once.
-pub const F_REQUEUED: u32 = 2;
+pub const F_REQUEUED: u8 = 2;
 /// Its I/O priority class is idle (`IOPRIO_CLASS_IDLE`).
-pub const F_IDLE_PRIO: u32 = 4;
+pub const F_IDLE_PRIO: u8 = 4;
 
 /// The part of a slot that the state machine owns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[repr(C)]
 pub struct Life {
-    /// [`FREE`], [`QUEUED`] or [`ISSUED`].
-    pub state: u32,
-    /// `F_*` bits.
-    pub flags: u32,
     /// When the request was allocated, by its own stamp (`start_time_ns`) at first sight; tells two lives in one
     /// memory apart. ns, monotonic.
     pub start_ns: u64,
@@ -36,8 +32,12 @@ pub struct Life {
     pub issue_ns: u64,
     /// Bytes at the last issue.
     pub bytes: u32,
-    /// How often the driver gave it back.
-    pub requeues: u32,
+    /// How often the driver gave it back; stays at the most that fits.
+    pub requeues: u16,
+    /// [`FREE`], [`QUEUED`] or [`ISSUED`].
+    pub state: u8,
+    /// `F_*` bits.
+    pub flags: u8,
 }
 
 /// What happened to a request. Times are CLOCK_MONOTONIC in ns; `start_ns` is the request's own stamp.
@@ -147,7 +147,7 @@ pub fn step(life: &mut Life, event: Event) -> Effects {
             if life.state == ISSUED {
                 life.state = QUEUED;
                 life.flags |= F_REQUEUED;
-                life.requeues = life.requeues.wrapping_add(1);
+                life.requeues = life.requeues.saturating_add(1);
                 fx.went_back = true;
             } else {
                 fx.unmatched = life.state == FREE;
@@ -199,7 +199,7 @@ pub fn same_life(life: &Life, start_ns: u64) -> bool {
 }
 
 #[inline(always)]
-fn begin(life: &mut Life, fx: &mut Effects, state: u32, start_ns: u64) {
+fn begin(life: &mut Life, fx: &mut Effects, state: u8, start_ns: u64) {
     fx.first_sight = true;
     fx.lost = life.state != FREE;
     fx.left_queue = life.state == QUEUED;

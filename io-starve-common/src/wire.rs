@@ -1,7 +1,8 @@
 //! The layout of every map value, defined once.
 //!
 //! Tables are open-addressed inside plain arrays that user space maps into memory: a row belongs for good to the key
-//! that claimed it (see [`Claim`]), so that no request costs a system call, a hash helper or a deletion.
+//! that claimed it (see [`Claim`]), so that no request costs a system call, a hash helper or a deletion. Only bios, which come
+//! from anywhere in memory, give their rows back.
 
 use crate::{
     class::{Class, OpBits},
@@ -26,76 +27,52 @@ pub const NO_ROW: u32 = u32::MAX;
 #[derive(Debug, Clone, Copy, Default)]
 #[repr(C)]
 pub struct Claim {
-    /// 0: free; 1: claimed; more: somebody is just trying.
-    pub lock: u64,
     /// The key, 0 until it is claimed.
     pub key: u64,
+    /// 0: free; 1: claimed; more: somebody is just trying.
+    pub lock: u32,
+    /// For the row's own use.
+    pub tag: u32,
 }
 
-/// One request in flight.
+/// One request in flight, in one cache line: it goes back and forth between the CPUs that submit, issue and complete. Disk,
+/// owner and class are those of its group. `claim.tag` is the lower half of the address of its request queue, so that the next life
+/// of this memory finds its group without a search.
 #[derive(Debug, Clone, Copy, Default)]
-#[repr(C)]
+#[repr(C, align(64))]
 pub struct Slot {
     /// Claimed by the address of the request.
     pub claim: Claim,
     /// State and stamps.
     pub life: Life,
-    /// The cgroup that pays, or [`OWNER_UNKNOWN`].
-    pub owner: u64,
-    /// Address of its request queue, so that the next life of this memory finds its device row without a search.
-    pub queue: u64,
     /// First sector, 512 bytes each.
     pub sector: u64,
-    /// Kernel `dev_t` of the disk (major << 20 | minor).
-    pub dev: u32,
-    /// Row in the group table.
+    /// Row in the group table, or [`NO_ROW`].
     pub group: u32,
-    /// Row in the device table.
-    pub dev_row: u32,
-    /// Thread that submitted it.
+    /// Thread that submitted it; user space looks its name up when there is something to tell of it.
     pub tid: u32,
-    /// Name of that thread, NUL padded.
-    pub comm: [u8; 16],
-    /// [`crate::class::Class`] as a number.
-    pub class: u8,
-    /// Shard of `group`, also used for histograms.
-    pub shard: u8,
-    /// Explicit padding.
-    pub pad: [u8; 14],
 }
 
-/// One bio between block_bio_queue and block_getrq or a merge: waiting for admission.
+/// One bio between block_bio_queue and block_getrq or a merge: waiting for admission. Unlike a request it gives its
+/// row back, for any bio to take; the key stays, so that the same memory finds its row, and what was known, at once. `claim.tag` as in
+/// [`Slot`].
 #[derive(Debug, Clone, Copy, Default)]
-#[repr(C)]
+#[repr(C, align(64))]
 pub struct BioSlot {
-    /// Claimed by the address of the bio.
+    /// Claimed by the address of the bio; only a locked row holds one.
     pub claim: Claim,
-    /// When it was submitted; 0 when the slot is free. ns, monotonic.
+    /// When it was submitted; 0 when the row is free. ns, monotonic.
     pub since_ns: u64,
-    /// The cgroup that pays, or [`OWNER_UNKNOWN`].
-    pub owner: u64,
     /// First sector.
     pub sector: u64,
-    /// Kernel `dev_t` of the disk.
-    pub dev: u32,
-    /// Row in the group table.
+    /// Row in the group table, or [`NO_ROW`].
     pub group: u32,
-    /// Row in the device table.
-    pub dev_row: u32,
     /// Thread that submitted it.
     pub tid: u32,
-    /// Name of that thread, NUL padded.
-    pub comm: [u8; 16],
-    /// [`crate::class::Class`] as a number.
-    pub class: u8,
-    /// Shard of `group`, also used for histograms.
-    pub shard: u8,
-    /// 1 when its I/O priority class is idle.
-    pub idle_prio: u8,
-    /// Explicit padding.
-    pub pad: [u8; 5],
     /// Bytes.
-    pub bytes: u64,
+    pub bytes: u32,
+    /// 1 when its I/O priority class is idle.
+    pub idle_prio: u32,
 }
 
 /// Stages that have histograms, by index.
@@ -111,28 +88,46 @@ pub const STAGES: usize = 3;
 /// misses none and nobody has to reset anything. An epoch is 2^30 ns.
 pub const EPOCH_SHIFT: u32 = 30;
 
-/// The longest wait of an epoch.
-#[derive(Debug, Clone, Copy, Default)]
-#[repr(C)]
-pub struct EpochMax {
-    /// ns >> [`EPOCH_SHIFT`] of the moment it was taken.
-    pub epoch: u64,
-    /// The longest, in ns.
-    pub max_ns: u64,
+/// The unit in which a maximum is packed, as a shift of ns.
+const MAX_UNIT: u32 = 8;
+/// Bits that a maximum has beside its epoch: 73 minutes of 256 ns.
+const MAX_BITS: u32 = 34;
+
+/// A wait with its epoch above it, so that one comparison tells whether it replaces the one that is kept. Waits
+/// past 73 minutes are told as that.
+#[inline(always)]
+pub const fn pack_max(now: u64, ns: u64) -> u64 {
+    let units = ns >> MAX_UNIT;
+    let most = (1 << MAX_BITS) - 1;
+    (now >> EPOCH_SHIFT) << MAX_BITS | if units > most { most } else { units }
 }
 
-/// Counters of one (device, owner, class), all cumulative and added with xadd. A key has a row for each shard of CPUs;
-/// the reader sums them. What begins a stage and what ends it lie in different cache lines, since they run on
-/// different CPUs; the counters of a device are the sums of its groups, so that no I/O pays for both.
+/// (epoch, longest wait in ns) of what [`pack_max`] made; the wait is rounded down to 256 ns.
+pub const fn unpack_max(packed: u64) -> (u64, u64) {
+    let units = packed & ((1 << MAX_BITS) - 1);
+    (packed >> MAX_BITS, units << MAX_UNIT)
+}
+
+/// Whose counters a row of [`GroupRow`]s holds: one (device, owner, class).
 #[derive(Debug, Clone, Copy, Default)]
 #[repr(C)]
-pub struct GroupRow {
+pub struct GroupName {
     /// Claimed by [`group_key`].
     pub claim: Claim,
     /// The cgroup that pays, [`OWNER_UNKNOWN`] or [`OWNER_OTHER`].
     pub owner: u64,
-    /// Device row, class and shard, by [`group_low`].
+    /// Device row and class, by [`group_low`].
     pub low: u64,
+}
+
+/// Counters of one group on one shard of CPUs, all cumulative; the reader sums the shards. Where every CPU has a shard
+/// of its own they need no atomic: a program is not interrupted by itself, and no counter that is hot has two
+/// programs. Counters of a device are the sums of its groups, so that no I/O pays for both.
+///
+/// By cache line: how requests begin; how they end; maxima and admission; what is rare.
+#[derive(Debug, Clone, Copy, Default)]
+#[repr(C, align(64))]
+pub struct GroupRow {
     /// Lives begun by an insert.
     pub inserted: u64,
     /// Lives begun by an issue: never inserted.
@@ -141,26 +136,43 @@ pub struct GroupRow {
     pub issues: u64,
     /// When a request of the group was last issued. ns, monotonic.
     pub last_issue_ns: u64,
+    /// `serial_nr` of the blkio state of the owner's cgroup, which no other ever has: it tells that the owner is still the same
+    /// without the way to its id. 0 when not known on this shard, or when the row is not one owner's.
+    pub serial: u64,
+    /// [`GroupName::low`] again, for whoever begins requests; 0 when not known on this shard.
+    pub low: u64,
+    /// Explicit padding.
+    pub pad: [u64; 2],
     /// Lives ended by a completion.
     pub finished: u64,
     /// Bytes of finished requests.
     pub bytes: u64,
     /// When a request of the group was last completed. ns, monotonic.
     pub last_complete_ns: u64,
-    /// Sum of each stage in ns.
-    pub stage_ns: [u64; STAGES],
-    /// How many bios were admitted.
-    pub admitted: u64,
+    /// Finished lives that had a queued stage.
+    pub queued: u64,
+    /// Sum of the queued stage in ns.
+    pub queued_ns: u64,
+    /// Sum of the device stage in ns.
+    pub device_ns: u64,
     /// Lives that ended in the queue, by an error of the block layer: they had no device stage.
     pub unissued: u64,
-    /// Coarse histogram of the queued stage; its sum counts those that had one.
-    pub queued: [u32; hist::COARSE],
-    /// Longest of each stage, by epoch parity.
-    pub stage_max: [[EpochMax; 2]; STAGES],
-    /// Lives begun by a seed: waiting before the programs were attached.
-    pub seeded: u64,
+    /// [`GroupName::low`] again, for whoever ends requests; 0 when not known on this shard.
+    pub low_of_end: u64,
+    /// Longest of the queued stage, by epoch parity, as [`pack_max`] has it.
+    pub queued_max: [u64; 2],
+    /// Longest of the device stage, as above.
+    pub device_max: [u64; 2],
+    /// How many bios were admitted.
+    pub admitted: u64,
+    /// Sum of their waits for admission in ns.
+    pub admission_ns: u64,
+    /// Longest wait for admission, as above.
+    pub admission_max: [u64; 2],
     /// Lives ended by a merge.
     pub merged: u64,
+    /// Lives begun by a seed: waiting before the programs were attached.
+    pub seeded: u64,
     /// Lives given up: a completion was missed.
     pub expired: u64,
     /// block_rq_insert events of lives that had begun: after a requeue or a seed.
@@ -169,8 +181,14 @@ pub struct GroupRow {
     pub requeues: u64,
     /// Completions of part of a request.
     pub partial: u64,
-    /// Explicit padding to whole cache lines.
-    pub pad: [u64; 6],
+    /// Explicit padding.
+    pub pad_of_rare: [u64; 2],
+}
+
+/// The counters of a group on a shard.
+#[inline(always)]
+pub const fn group_row(group: u32, shard: u32, shards_mask: u32) -> u32 {
+    group * (shards_mask + 1) + shard
 }
 
 /// One disk.
@@ -220,34 +238,40 @@ pub const CGROUP_PATH: usize = 256;
 pub const ABSENT: u32 = u32::MAX;
 
 /// Offsets in bytes of kernel structure members, resolved by name from the running kernel's BTF.
-/// [`ABSENT`] where a member does not exist.
+/// [`ABSENT`] where a member does not exist. What every request needs comes first.
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
 pub struct Offsets {
     /// `request.q`
     pub rq_q: u32,
-    /// `request.rq_disk`, up to 5.15
-    pub rq_disk: u32,
-    /// `request.cmd_flags`
-    pub rq_cmd_flags: u32,
-    /// `request.rq_flags`
-    pub rq_flags: u32,
     /// `request.start_time_ns`
     pub rq_start: u32,
-    /// `request.__sector`
-    pub rq_sector: u32,
     /// `request.__data_len`
     pub rq_len: u32,
     /// `request.bio`
     pub rq_bio: u32,
+    /// `request.cmd_flags`
+    pub rq_cmd_flags: u32,
+    /// `request.ioprio`, up to 6.11
+    pub rq_ioprio: u32,
+    /// `request.__sector`
+    pub rq_sector: u32,
+    /// `bio.bi_blkg`
+    pub bio_blkg: u32,
+    /// `blkcg_gq.blkcg`
+    pub blkg_blkcg: u32,
+    /// `blkcg.css.serial_nr`
+    pub blkcg_serial: u32,
+    /// `request.rq_disk`, up to 5.15
+    pub rq_disk: u32,
+    /// `request.rq_flags`
+    pub rq_flags: u32,
     /// `request.mq_hctx`
     pub rq_hctx: u32,
     /// `request.ref`
     pub rq_ref: u32,
     /// `request.state`
     pub rq_state: u32,
-    /// `request.ioprio`, up to 6.11
-    pub rq_ioprio: u32,
     /// `request_queue.disk`, 5.16 and later
     pub q_disk: u32,
     /// `request_queue.mq_ops`; NULL for bio-based devices
@@ -264,8 +288,6 @@ pub struct Offsets {
     pub bio_bdev: u32,
     /// `bio.bi_opf`
     pub bio_opf: u32,
-    /// `bio.bi_blkg`
-    pub bio_blkg: u32,
     /// `bio.bi_iter.bi_sector`
     pub bio_sector: u32,
     /// `bio.bi_iter.bi_size`
@@ -274,8 +296,6 @@ pub struct Offsets {
     pub bio_ioprio: u32,
     /// `block_device.bd_disk`
     pub bdev_disk: u32,
-    /// `blkcg_gq.blkcg`
-    pub blkg_blkcg: u32,
     /// `blkcg.css.cgroup`
     pub blkcg_cgroup: u32,
     /// `cgroup.kn`
@@ -296,30 +316,34 @@ pub struct Offsets {
     pub tags_static: u32,
 }
 
-/// What user space tells the programs once, before they are loaded: constants to the verifier.
+/// What user space tells the programs once, before they are loaded: constants to the verifier. What every request needs
+/// comes first, in few cache lines.
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
 pub struct Config {
-    /// Where members are.
-    pub off: Offsets,
-    /// Numbers of operations and flags.
-    pub bits: OpBits,
-    /// `RQF_FLUSH_SEQ` as a mask.
-    pub flush_seq: u32,
     /// Rows of the slot table minus 1; every table has a power of two.
     pub slots_mask: u32,
-    /// Rows of the bio table minus 1.
-    pub bios_mask: u32,
     /// Rows of the group table minus 1.
     pub groups_mask: u32,
+    /// Shards minus 1 of group rows and histograms; a power of two minus 1.
+    pub shards_mask: u32,
+    /// 1 when every CPU has a shard of its own and this kernel never lets a program interrupt itself: then counters are
+    /// added to without an atomic.
+    pub exclusive: u32,
+    /// 1 when only the devices of the allow table are followed.
+    pub filtered: u32,
+    /// Numbers of operations and flags.
+    pub bits: OpBits,
+    /// Where members are.
+    pub off: Offsets,
+    /// `RQF_FLUSH_SEQ` as a mask.
+    pub flush_seq: u32,
+    /// Rows of the bio table minus 1.
+    pub bios_mask: u32,
     /// Rows of the device table minus 1.
     pub devs_mask: u32,
     /// Rows of the hardware queue table minus 1.
     pub hctxs_mask: u32,
-    /// Shards minus 1 of group rows and histograms; a power of two minus 1.
-    pub shards_mask: u32,
-    /// 1 when only the devices of the allow table are followed.
-    pub filtered: u32,
 }
 
 /// Rows of the allow table of devices; a power of two.
@@ -426,13 +450,25 @@ pub const fn dev_of_key(key: u64) -> u32 {
     key as u32
 }
 
-/// The part of a group's key beside the owner: device row, class, shard. Folded with the owner by [`group_key`].
+/// The part of a group's key beside the owner: device row and class, never 0. Folded with the owner by [`group_key`].
 #[inline(always)]
-pub const fn group_low(dev_row: u32, class: u8, shard: u32) -> u64 {
-    (dev_row as u64) << 16 | (class as u64) << 8 | (shard as u64 & 0x7f) << 1 | 1
+pub const fn group_low(dev_row: u32, class: u8) -> u64 {
+    (dev_row as u64) << 16 | (class as u64) << 8 | 1
 }
 
-/// One 64-bit key for (owner, device row, class, shard). Cgroup ids are inode numbers with a generation above bit 32; mixing
+/// The class in what [`group_low`] made, by its number.
+#[inline(always)]
+pub const fn class_of_low(low: u64) -> u8 {
+    (low >> 8) as u8
+}
+
+/// The device row in what [`group_low`] made.
+#[inline(always)]
+pub const fn dev_row_of_low(low: u64) -> u32 {
+    (low >> 16) as u32
+}
+
+/// One 64-bit key for (owner, device row, class). Cgroup ids are inode numbers with a generation above bit 32; mixing
 /// keeps two live groups from meeting except by a chance of 2^-64 times the square of their number.
 #[inline(always)]
 pub const fn group_key(owner: u64, low: u64) -> u64 {
@@ -448,12 +484,14 @@ pub const fn probe_start(key: u64, mask: u32) -> u32 {
 }
 
 const _: () = {
-    assert!(size_of::<Slot>() == 128);
-    assert!(size_of::<BioSlot>() == 88);
-    assert!(size_of::<GroupRow>() == 384);
+    assert!(size_of::<Slot>() == 64);
+    assert!(size_of::<BioSlot>() == 64);
+    assert!(size_of::<GroupName>() == 32);
+    assert!(size_of::<GroupRow>() == 256);
     assert!(core::mem::offset_of!(GroupRow, finished) == 64);
+    assert!(core::mem::offset_of!(GroupRow, queued_max) == 128);
     assert!(size_of::<DevRow>() == 24);
     assert!(size_of::<HistRow>() == 512);
+    assert!(size_of::<Claim>() == 16);
     assert!(core::mem::offset_of!(Slot, life) == 16);
-    assert!(core::mem::offset_of!(Slot, owner) == 56);
 };

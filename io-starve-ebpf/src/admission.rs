@@ -1,18 +1,53 @@
 //! Bios that wait for admission: between block_bio_queue, which follows the limits of blk-throttle, and block_getrq,
 //! which follows wbt, iocost and the tag; or the merge that spares a request.
 
-use aya_ebpf::helpers::{bpf_get_current_comm, bpf_get_current_pid_tgid};
-use io_starve_common::wire::{Claim, LossKind, STAGE_ADMISSION};
+use aya_ebpf::{helpers::bpf_get_current_pid_tgid, maps::Array};
+use io_starve_common::wire::{BioSlot, Claim, LossKind, PROBES, STAGE_ADMISSION, probe_start};
 
 use crate::{
-    account::{Whose, dev_row, device, group, group_row, shard, stage_ended},
+    account::{bucket, counts, dev_row, device, group_for, keep_longest, low_at_end, tag_of},
     block::now,
     hook::hook,
-    kernel::{
-        Ptr, address, allowed, class_of, dev_of_disk, disk_of_bio, is_idle, load, owner_of_bio,
-    },
-    maps::{BIOS, add, conf, find, find_or_claim, lost, release},
+    kernel::{Payer, Ptr, address, allowed, class_of, dev_of_disk, disk_of_bio, is_idle, load},
+    maps::{BIOS, add, add32, claim, conf, lock, lost, release},
 };
+
+/// The row of this key that `wanted` takes.
+#[inline(always)]
+fn row_of(key: u64, wanted: impl Fn(*mut BioSlot) -> bool) -> Option<*mut BioSlot> {
+    let table: &Array<BioSlot> = &BIOS;
+    let start = probe_start(key, conf!(bios_mask));
+    for i in 0..PROBES {
+        let row = table.get_ptr_mut((start + i) & conf!(bios_mask))?;
+        // SAFETY: a map value.
+        if unsafe { core::ptr::read_volatile(&raw const (*row).claim.key) } == key && wanted(row) {
+            return Some(row);
+        }
+    }
+    None
+}
+
+/// Locks the row that this memory had last, or any that is free.
+#[inline(always)]
+fn take(key: u64) -> Option<*mut BioSlot> {
+    // SAFETY: map values. A thief that was faster has changed the key.
+    let had = row_of(key, |row| unsafe {
+        let mine = lock(row.cast::<Claim>());
+        if mine && core::ptr::read_volatile(&raw const (*row).claim.key) != key {
+            release(row.cast::<Claim>());
+            return false;
+        }
+        mine
+    });
+    had.or_else(|| claim(&BIOS, conf!(bios_mask), key).map(|(_, row)| row))
+}
+
+/// The row in which this bio waits. One with its key and no time is left over from an earlier bio.
+#[inline(always)]
+fn waiting(key: u64) -> Option<*mut BioSlot> {
+    // SAFETY: a map value.
+    row_of(key, |row| unsafe { (*row).since_ns != 0 })
+}
 
 #[inline(always)]
 fn on_queue<const PLAIN: bool>(bio: Ptr) {
@@ -26,26 +61,22 @@ fn on_queue<const PLAIN: bool>(bio: Ptr) {
     if !allowed(dev) {
         return;
     }
-    let Some(dev_at) = device(dev) else { return };
-    let Some((_, slot, _)) = find_or_claim(&BIOS, conf!(bios_mask), address(bio)) else {
+    let Some(slot) = take(address(bio)) else {
         lost(LossKind::BiosFull);
         return;
     };
-    let owner = owner_of_bio::<PLAIN>(bio);
     let class = class_of(load::<u32, PLAIN>(bio, conf!(off.bio_opf))) as u8;
-    // SAFETY: a claimed map value; a bio is submitted by one thread at a time.
+    // SAFETY: a locked map value; a bio is submitted by one thread at a time.
     unsafe {
-        (*slot).owner = owner;
-        (*slot).dev = dev;
-        (*slot).dev_row = dev_at;
-        (*slot).class = class;
-        (*slot).shard = shard();
-        (*slot).group = group(dev_at, owner, class, (*slot).shard);
-        (*slot).idle_prio = u8::from(is_idle(load::<u16, PLAIN>(bio, conf!(off.bio_ioprio))));
+        let tag = tag_of(q);
+        let same_queue = (*slot).claim.tag == tag;
+        (*slot).group =
+            group_for::<PLAIN>((*slot).group, same_queue, Payer::of(bio), class, || dev);
+        (*slot).claim.tag = tag;
+        (*slot).idle_prio = u32::from(is_idle(load::<u16, PLAIN>(bio, conf!(off.bio_ioprio))));
         (*slot).sector = load::<u64, PLAIN>(bio, conf!(off.bio_sector));
-        (*slot).bytes = load::<u32, PLAIN>(bio, conf!(off.bio_size)) as u64;
+        (*slot).bytes = load::<u32, PLAIN>(bio, conf!(off.bio_size));
         (*slot).tid = bpf_get_current_pid_tgid() as u32;
-        (*slot).comm = bpf_get_current_comm().unwrap_or([0; 16]);
         (*slot).since_ns = now();
     }
 }
@@ -54,21 +85,23 @@ fn on_queue<const PLAIN: bool>(bio: Ptr) {
 /// that of the rest.
 #[inline(always)]
 fn on_admitted<const PLAIN: bool>(bio: Ptr) {
-    let Some((_, slot)) = find(&BIOS, conf!(bios_mask), address(bio)) else {
+    let Some(slot) = waiting(address(bio)) else {
         return;
     };
-    // SAFETY: a claimed map value.
+    // SAFETY: a locked map value.
     unsafe {
         let t = now();
-        if let Some(row) = group_row((*slot).group) {
+        if let Some((row, shard)) = counts((*slot).group) {
             match t.checked_sub((*slot).since_ns) {
                 Some(ns) => {
-                    let whose = Whose {
-                        dev_row: (*slot).dev_row,
-                        class: (*slot).class,
-                        shard: (*slot).shard,
-                    };
-                    stage_ended(row, whose, STAGE_ADMISSION, t, ns);
+                    // Three programs come here, and one may interrupt another.
+                    add(&raw mut (*row).admitted, 1);
+                    add(&raw mut (*row).admission_ns, ns);
+                    keep_longest((&raw mut (*row).admission_max).cast(), t, ns);
+                    let low = low_at_end(row, (*slot).group);
+                    if let Some(b) = bucket(low, STAGE_ADMISSION, shard, ns) {
+                        add32(b, 1);
+                    }
                 }
                 None => lost(LossKind::ClockBackwards),
             }
@@ -81,8 +114,8 @@ fn on_admitted<const PLAIN: bool>(bio: Ptr) {
 /// block_bio_complete: the bio ended without ever getting a request.
 #[inline(always)]
 fn on_bio_failed<const PLAIN: bool>(bio: Ptr) {
-    if let Some((_, slot)) = find(&BIOS, conf!(bios_mask), address(bio)) {
-        // SAFETY: a claimed map value.
+    if let Some(slot) = waiting(address(bio)) {
+        // SAFETY: a locked map value.
         unsafe {
             (*slot).since_ns = 0;
             release(slot.cast::<Claim>());

@@ -2,23 +2,20 @@
 //! that refuse tp_btf. 5.10.0 to 5.10.136 pass the queue first (changed by 5.10.137): those have programs of their own.
 
 use aya_ebpf::{
-    helpers::{bpf_get_current_comm, bpf_get_current_pid_tgid, bpf_ktime_get_ns},
+    helpers::{bpf_get_current_pid_tgid, bpf_ktime_get_ns},
     macros::{btf_tracepoint, raw_tracepoint},
     programs::{BtfTracePointContext, RawTracePointContext},
 };
 use io_starve_common::{
-    request::{Effects, Event, F_IDLE_PRIO, step},
-    wire::{ABSENT, CTRL_ARMED, LossKind, NO_ROW, STAGE_DEVICE, STAGE_QUEUED, Slot},
+    request::{Effects, Event, F_IDLE_PRIO, QUEUED, step},
+    wire::{ABSENT, CTRL_ARMED, LossKind, STAGE_DEVICE, STAGE_QUEUED, Slot},
 };
 
 use crate::{
-    account::{Whose, device, group, group_row, shard, stage_ended},
+    account::{bucket, counts, group_for, keep_longest, low_at_end, tag_of},
     hook::hook,
-    kernel::{
-        Nature, Ptr, address, allowed, class_of, dev_of_disk, disk_of_request, is_idle, load,
-        owner_of_bio,
-    },
-    maps::{CTRL, HCTXS, SLOTS, add, conf, find, find_or_claim, lost},
+    kernel::{Payer, Ptr, address, allowed, class_of, dev_of_disk, disk_of_request, is_idle, load},
+    maps::{CTRL, HCTXS, SLOTS, add, claim, conf, count, count32, find, find_or_claim, lost},
 };
 
 #[inline(always)]
@@ -27,92 +24,70 @@ pub fn now() -> u64 {
     unsafe { bpf_ktime_get_ns() }
 }
 
-#[inline(always)]
-fn nature<const PLAIN: bool>(rq: Ptr) -> Nature {
-    let bio = load::<Ptr, PLAIN>(rq, conf!(off.rq_bio));
-    let ioprio = if conf!(off.rq_ioprio) != ABSENT {
-        load::<u16, PLAIN>(rq, conf!(off.rq_ioprio))
-    } else if bio.is_null() {
-        0
-    } else {
-        load::<u16, PLAIN>(bio, conf!(off.bio_ioprio))
-    };
-    Nature {
-        owner: owner_of_bio::<PLAIN>(bio),
-        class: class_of(load::<u32, PLAIN>(rq, conf!(off.rq_cmd_flags))),
-        idle_prio: is_idle(ioprio),
-    }
-}
-
 /// The slot of a request, claimed if it has none. `None`: not followed, or no room (counted).
 #[inline(always)]
 fn slot_of<const PLAIN: bool>(rq: Ptr) -> Option<*mut Slot> {
-    let (slot, new) = match find_or_claim(&SLOTS, conf!(slots_mask), address(rq)) {
-        Some((_, slot, new)) => (slot, new),
-        None => {
-            lost(LossKind::SlotsFull);
-            return None;
+    let key = address(rq);
+    let filters = conf!(filtered) != 0;
+    if let Some((_, slot)) = find(&SLOTS, conf!(slots_mask), key) {
+        // What is queued was let in then, and so was memory that served this queue before.
+        // SAFETY: a map value.
+        if filters && unsafe { (*slot).life.state } != QUEUED {
+            let q = load::<Ptr, PLAIN>(rq, conf!(off.rq_q));
+            if unsafe { (*slot).claim.tag } != tag_of(q) && filtered_out::<PLAIN>(rq, q) {
+                return None;
+            }
         }
+        return Some(slot);
+    }
+    if filters && filtered_out::<PLAIN>(rq, load::<Ptr, PLAIN>(rq, conf!(off.rq_q))) {
+        return None;
+    }
+    let Some((_, slot)) = claim(&SLOTS, conf!(slots_mask), key) else {
+        lost(LossKind::SlotsFull);
+        return None;
     };
-    if new {
-        // A request that was never seen may belong to a hardware queue that was never seen: user space walks its tags.
-        let hctx = load::<Ptr, PLAIN>(rq, conf!(off.rq_hctx));
-        if !hctx.is_null() {
-            let _ = find_or_claim(&HCTXS, conf!(hctxs_mask), address(hctx));
-        }
+    // A request that was never seen may belong to a hardware queue that was never seen: user space walks its tags.
+    let hctx = load::<Ptr, PLAIN>(rq, conf!(off.rq_hctx));
+    if !hctx.is_null() {
+        let _ = find_or_claim(&HCTXS, conf!(hctxs_mask), address(hctx));
     }
     Some(slot)
 }
 
-/// Begins a life: reads owner, class, place and submitter, and settles what the old life left.
+/// Begins a life: reads owner, class and place, and settles what the old life left.
 ///
 /// # Safety
 ///
 /// `slot` must point to a claimed slot on which [`step`] has just returned `fx`.
 #[inline(always)]
-pub unsafe fn first_sight<const PLAIN: bool>(slot: *mut Slot, rq: Ptr, q: Ptr, fx: &Effects) {
+pub unsafe fn first_sight<const PLAIN: bool>(slot: *mut Slot, rq: Ptr, fx: &Effects) {
+    let q = load::<Ptr, PLAIN>(rq, conf!(off.rq_q));
     // SAFETY: the caller's promise.
     unsafe {
         if fx.lost {
             lost(LossKind::LostCompletion);
             give_up(slot);
         }
-        let q_addr = address(q);
-        let mut same = (*slot).queue == q_addr && (*slot).dev_row != NO_ROW;
-        if !same {
-            let dev = dev_of_disk::<PLAIN>(disk_of_request::<PLAIN>(rq, q));
-            (*slot).dev = dev;
-            (*slot).queue = q_addr;
-            (*slot).dev_row = device(dev).unwrap_or(NO_ROW);
-        }
-        let n = nature::<PLAIN>(rq);
-        same &= (*slot).owner == n.owner && (*slot).class == n.class as u8;
-        if n.idle_prio {
+        let bio = load::<Ptr, PLAIN>(rq, conf!(off.rq_bio));
+        let ioprio = if conf!(off.rq_ioprio) != ABSENT {
+            load::<u16, PLAIN>(rq, conf!(off.rq_ioprio))
+        } else if bio.is_null() {
+            0
+        } else {
+            load::<u16, PLAIN>(bio, conf!(off.bio_ioprio))
+        };
+        if is_idle(ioprio) {
             (*slot).life.flags |= F_IDLE_PRIO;
         }
         (*slot).sector = load::<u64, PLAIN>(rq, conf!(off.rq_sector));
         (*slot).life.bytes = load::<u32, PLAIN>(rq, conf!(off.rq_len));
-        // The memory of a request serves the same CPU and owner again and again: then its row is known already.
-        if !same || (*slot).group == NO_ROW {
-            (*slot).owner = n.owner;
-            (*slot).class = n.class as u8;
-            (*slot).shard = shard();
-            (*slot).group = group((*slot).dev_row, n.owner, n.class as u8, (*slot).shard);
-        }
-    }
-}
-
-/// Names the thread that submits.
-///
-/// # Safety
-///
-/// `slot` must point to a claimed slot.
-#[inline(always)]
-unsafe fn submitted_by_current(slot: *mut Slot) {
-    // SAFETY: the caller's promise; the helpers take no kernel pointer.
-    unsafe {
-        (*slot).tid = bpf_get_current_pid_tgid() as u32;
-        (*slot).comm = bpf_get_current_comm().unwrap_or([0; 16]);
+        let tag = tag_of(q);
+        let same_queue = (*slot).claim.tag == tag;
+        let class = class_of(load::<u32, PLAIN>(rq, conf!(off.rq_cmd_flags))) as u8;
+        let dev = || dev_of_disk::<PLAIN>(disk_of_request::<PLAIN>(rq, q));
+        (*slot).group = group_for::<PLAIN>((*slot).group, same_queue, Payer::of(bio), class, dev);
+        (*slot).claim.tag = tag;
     }
 }
 
@@ -123,7 +98,7 @@ unsafe fn submitted_by_current(slot: *mut Slot) {
 /// `slot` must still hold the group of that life.
 #[inline(always)]
 pub unsafe fn give_up(slot: *mut Slot) {
-    if let Some(row) = group_row(unsafe { (*slot).group }) {
+    if let Some((row, _)) = counts(unsafe { (*slot).group }) {
         // SAFETY: a map value.
         unsafe { add(&raw mut (*row).expired, 1) }
     }
@@ -131,10 +106,6 @@ pub unsafe fn give_up(slot: *mut Slot) {
 
 #[inline(always)]
 fn on_insert<const PLAIN: bool>(rq: Ptr) {
-    let q = load::<Ptr, PLAIN>(rq, conf!(off.rq_q));
-    if filtered_out::<PLAIN>(rq, q) {
-        return;
-    }
     let Some(slot) = slot_of::<PLAIN>(rq) else {
         return;
     };
@@ -145,26 +116,22 @@ fn on_insert<const PLAIN: bool>(rq: Ptr) {
         let life = &mut (*slot).life;
         let fx = step(life, Event::Insert { now: t, start_ns });
         if fx.first_sight {
-            first_sight::<PLAIN>(slot, rq, q, &fx);
-            submitted_by_current(slot);
+            first_sight::<PLAIN>(slot, rq, &fx);
+            (*slot).tid = bpf_get_current_pid_tgid() as u32;
         }
-        if let Some(row) = group_row((*slot).group) {
+        if let Some((row, _)) = counts((*slot).group) {
             let counter = if fx.first_sight {
                 &raw mut (*row).inserted
             } else {
                 &raw mut (*row).reinserts
             };
-            add(counter, 1);
+            count(counter, 1);
         }
     }
 }
 
 #[inline(always)]
 fn on_issue<const PLAIN: bool>(rq: Ptr) {
-    let q = load::<Ptr, PLAIN>(rq, conf!(off.rq_q));
-    if filtered_out::<PLAIN>(rq, q) {
-        return;
-    }
     let Some(slot) = slot_of::<PLAIN>(rq) else {
         return;
     };
@@ -177,14 +144,14 @@ fn on_issue<const PLAIN: bool>(rq: Ptr) {
     unsafe {
         let fx = step(&mut (*slot).life, event);
         if fx.first_sight {
-            first_sight::<PLAIN>(slot, rq, q, &fx);
-            submitted_by_current(slot);
+            first_sight::<PLAIN>(slot, rq, &fx);
+            (*slot).tid = bpf_get_current_pid_tgid() as u32;
         }
-        if let Some(row) = group_row((*slot).group) {
+        if let Some((row, _)) = counts((*slot).group) {
             if fx.first_sight {
-                add(&raw mut (*row).direct, 1);
+                count(&raw mut (*row).direct, 1);
             }
-            add(&raw mut (*row).issues, 1);
+            count(&raw mut (*row).issues, 1);
             (*row).last_issue_ns = (*slot).life.issue_ns;
         }
     }
@@ -201,8 +168,8 @@ fn on_requeue<const PLAIN: bool>(rq: Ptr) {
     // SAFETY: as above.
     unsafe {
         step(&mut (*slot).life, Event::Requeue);
-        if let Some(row) = group_row((*slot).group) {
-            add(&raw mut (*row).requeues, 1);
+        if let Some((row, _)) = counts((*slot).group) {
+            count(&raw mut (*row).requeues, 1);
         }
     }
 }
@@ -217,8 +184,8 @@ fn on_merge<const PLAIN: bool>(rq: Ptr) {
     // SAFETY: as above.
     unsafe {
         let fx = step(&mut (*slot).life, Event::Merge);
-        if let (true, Some(row)) = (fx.merged, group_row((*slot).group)) {
-            add(&raw mut (*row).merged, 1);
+        if let (true, Some((row, _))) = (fx.merged, counts((*slot).group)) {
+            count(&raw mut (*row).merged, 1);
         }
     }
 }
@@ -241,28 +208,35 @@ fn on_complete<const PLAIN: bool>(rq: Ptr, done: u32) {
         if fx.backwards {
             lost(LossKind::ClockBackwards);
         }
-        let Some(row) = group_row((*slot).group) else {
+        let Some((row, shard)) = counts((*slot).group) else {
             return;
         };
         if fx.partial {
-            add(&raw mut (*row).partial, 1);
+            count(&raw mut (*row).partial, 1);
             return;
         }
-        add(&raw mut (*row).finished, 1);
-        add(&raw mut (*row).bytes, (*slot).life.bytes as u64);
+        count(&raw mut (*row).finished, 1);
+        count(&raw mut (*row).bytes, (*slot).life.bytes as u64);
         (*row).last_complete_ns = t;
-        let whose = Whose {
-            dev_row: (*slot).dev_row,
-            class: (*slot).class,
-            shard: (*slot).shard,
-        };
+        let low = low_at_end(row, (*slot).group);
         if let Some(ns) = fx.queued_ns {
-            stage_ended(row, whose, STAGE_QUEUED, t, ns);
+            count(&raw mut (*row).queued_ns, ns);
+            keep_longest((&raw mut (*row).queued_max).cast(), t, ns);
+            count(&raw mut (*row).queued, 1);
+            if let Some(b) = bucket(low, STAGE_QUEUED, shard, ns) {
+                count32(b, 1);
+            }
         }
         match fx.device_ns {
-            Some(ns) => stage_ended(row, whose, STAGE_DEVICE, t, ns),
+            Some(ns) => {
+                count(&raw mut (*row).device_ns, ns);
+                keep_longest((&raw mut (*row).device_max).cast(), t, ns);
+                if let Some(b) = bucket(low, STAGE_DEVICE, shard, ns) {
+                    count32(b, 1);
+                }
+            }
             None if fx.backwards => {}
-            None => add(&raw mut (*row).unissued, 1),
+            None => count(&raw mut (*row).unissued, 1),
         }
     }
 }

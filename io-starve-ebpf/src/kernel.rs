@@ -42,11 +42,41 @@ pub fn address(p: Ptr) -> u64 {
     }
 }
 
-/// What a request or bio is charged to and what it is.
-pub struct Nature {
-    pub owner: u64,
-    pub class: Class,
-    pub idle_prio: bool,
+/// What a request or bio is charged to, as its `blkcg`: [`Payer::owner`] says whom that is, at some cost.
+#[derive(Clone, Copy)]
+pub struct Payer<const PLAIN: bool>(Ptr);
+
+impl<const PLAIN: bool> Payer<PLAIN> {
+    /// Of a bio, which may be NULL.
+    #[inline(always)]
+    pub fn of(bio: Ptr) -> Self {
+        if bio.is_null() {
+            return Payer(core::ptr::null());
+        }
+        let blkg = load::<Ptr, PLAIN>(bio, conf!(off.bio_blkg));
+        if blkg.is_null() {
+            return Payer(core::ptr::null());
+        }
+        Payer(load::<Ptr, PLAIN>(blkg, conf!(off.blkg_blkcg)))
+    }
+
+    /// A number that no other payer ever has; 0 when there is none.
+    #[inline(always)]
+    pub fn serial(self) -> u64 {
+        if self.0.is_null() || conf!(off.blkcg_serial) == ABSENT {
+            return 0;
+        }
+        load::<u64, PLAIN>(self.0, conf!(off.blkcg_serial))
+    }
+
+    /// Id of the cgroup.
+    #[inline(always)]
+    pub fn owner(self) -> u64 {
+        if self.0.is_null() {
+            return OWNER_UNKNOWN;
+        }
+        cgroup_id::<PLAIN>(load::<Ptr, PLAIN>(self.0, conf!(off.blkcg_cgroup)))
+    }
 }
 
 /// `gendisk` of a request (include/linux/blk-mq.h; `rq_disk` went in 5.16).
@@ -76,21 +106,6 @@ pub fn dev_of_disk<const PLAIN: bool>(disk: Ptr) -> u32 {
     let major = load::<u32, PLAIN>(disk, conf!(off.disk_major));
     let minor = load::<u32, PLAIN>(disk, conf!(off.disk_minor));
     major << 20 | minor & 0xf_ffff
-}
-
-/// The cgroup that a bio is charged to: `bi_blkg->blkcg->css.cgroup->kn->id`.
-#[inline(always)]
-pub fn owner_of_bio<const PLAIN: bool>(bio: Ptr) -> u64 {
-    if bio.is_null() {
-        return OWNER_UNKNOWN;
-    }
-    let blkg = load::<Ptr, PLAIN>(bio, conf!(off.bio_blkg));
-    if blkg.is_null() {
-        return OWNER_UNKNOWN;
-    }
-    let blkcg = load::<Ptr, PLAIN>(blkg, conf!(off.blkg_blkcg));
-    let cgroup = load::<Ptr, PLAIN>(blkcg, conf!(off.blkcg_cgroup));
-    cgroup_id::<PLAIN>(cgroup)
 }
 
 /// Id of a cgroup: that of its kernfs node, the inode number of its directory.

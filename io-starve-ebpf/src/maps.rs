@@ -8,8 +8,8 @@ use aya_ebpf::{
     maps::{Array, RingBuf},
 };
 use io_starve_common::wire::{
-    ALLOW_ROWS, BioSlot, CTRL_COUNT, Claim, Config, DevRow, GroupRow, HctxRow, HistRow, LossKind,
-    PROBES, Slot, probe_start,
+    ALLOW_ROWS, BioSlot, CTRL_COUNT, Claim, Config, DevRow, GroupName, GroupRow, HctxRow, HistRow,
+    LossKind, PROBES, Slot, probe_start,
 };
 
 /// Filled in by user space before loading. Read with [`conf!`], so that the verifier sees constants.
@@ -37,7 +37,9 @@ pub static SLOTS: Array<Slot> = Array::with_max_entries(4096, BPF_F_MMAPABLE);
 #[map]
 pub static BIOS: Array<BioSlot> = Array::with_max_entries(1024, BPF_F_MMAPABLE);
 #[map]
-pub static GROUPS: Array<GroupRow> = Array::with_max_entries(1024, BPF_F_MMAPABLE);
+pub static GROUPS: Array<GroupName> = Array::with_max_entries(1024, BPF_F_MMAPABLE);
+#[map]
+pub static COUNTS: Array<GroupRow> = Array::with_max_entries(1024, BPF_F_MMAPABLE);
 #[map]
 pub static DEVS: Array<DevRow> = Array::with_max_entries(64, BPF_F_MMAPABLE);
 #[map]
@@ -79,6 +81,40 @@ pub unsafe fn add32(p: *mut u32, n: u32) {
     }
 }
 
+/// Adds to a counter of this CPU's shard that no other program adds to: see [`Config::exclusive`].
+///
+/// # Safety
+///
+/// `p` must point into a map value.
+#[inline(always)]
+pub unsafe fn count(p: *mut u64, n: u64) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        if conf!(exclusive) != 0 {
+            *p = (*p).wrapping_add(n);
+        } else {
+            add(p, n);
+        }
+    }
+}
+
+/// The same on a 32-bit counter, which wraps.
+///
+/// # Safety
+///
+/// `p` must point into a map value.
+#[inline(always)]
+pub unsafe fn count32(p: *mut u32, n: u32) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        if conf!(exclusive) != 0 {
+            *p = (*p).wrapping_add(n);
+        } else {
+            add32(p, n);
+        }
+    }
+}
+
 /// Counts something that was not seen.
 #[inline(always)]
 pub fn lost(kind: LossKind) {
@@ -100,13 +136,14 @@ unsafe impl Row for Slot {}
 // SAFETY: as above.
 unsafe impl Row for BioSlot {}
 // SAFETY: as above.
-unsafe impl Row for GroupRow {}
+unsafe impl Row for GroupName {}
 // SAFETY: as above.
 unsafe impl Row for DevRow {}
 // SAFETY: as above.
 unsafe impl Row for HctxRow {}
 
-/// The row of this key, if it has one.
+/// The row of this key, if it has one, in a table whose rows are claimed for good: the search ends at the first row
+/// that nobody claims.
 #[inline(always)]
 pub fn find<T: Row>(table: &Array<T>, mask: u32, key: u64) -> Option<(u32, *mut T)> {
     let start = probe_start(key, mask);
@@ -115,57 +152,75 @@ pub fn find<T: Row>(table: &Array<T>, mask: u32, key: u64) -> Option<(u32, *mut 
         let row = table.get_ptr_mut(at)?;
         let claim = row.cast::<Claim>();
         // SAFETY: a map value that begins with a claim.
-        if unsafe { (*claim).key } == key {
-            return Some((at, row));
-        }
-    }
-    None
-}
-
-/// The row of this key, claimed now if it had none; the flag says so. `None`: the table is full for it.
-#[inline(always)]
-pub fn find_or_claim<T: Row>(table: &Array<T>, mask: u32, key: u64) -> Option<(u32, *mut T, bool)> {
-    let start = probe_start(key, mask);
-    for i in 0..PROBES {
-        let at = (start + i) & mask;
-        let row = table.get_ptr_mut(at)?;
-        let claim = row.cast::<Claim>();
-        // SAFETY: a map value that begins with a claim.
-        let have = unsafe { core::ptr::read_volatile(&raw const (*claim).key) };
-        if have == key {
-            return Some((at, row, false));
-        }
-    }
-    for i in 0..PROBES {
-        let at = (start + i) & mask;
-        let row = table.get_ptr_mut(at)?;
-        let claim = row.cast::<Claim>();
-        // SAFETY: as above; the lock protocol is that of `Claim`.
         unsafe {
-            let lock = &raw mut (*claim).lock;
-            if core::ptr::read_volatile(lock) == 0 {
-                add(lock, 1);
-                if core::ptr::read_volatile(lock) == 1 {
-                    core::ptr::write_volatile(&raw mut (*claim).key, key);
-                    return Some((at, row, true));
-                }
-                add(lock, u64::MAX);
+            let have = core::ptr::read_volatile(&raw const (*claim).key);
+            if have == key {
+                return Some((at, row));
+            }
+            if have == 0 && core::ptr::read_volatile(&raw const (*claim).lock) == 0 {
+                return None;
             }
         }
     }
     None
 }
 
-/// Gives a row back.
+/// The row of this key, claimed for good now if it had none; the flag says so. `None`: the table is full for it.
+#[inline(always)]
+pub fn find_or_claim<T: Row>(table: &Array<T>, mask: u32, key: u64) -> Option<(u32, *mut T, bool)> {
+    if let Some((at, row)) = find(table, mask, key) {
+        return Some((at, row, false));
+    }
+    claim(table, mask, key).map(|(at, row)| (at, row, true))
+}
+
+/// Locks a row that nobody has locked, and gives it this key.
+#[inline(always)]
+pub fn claim<T: Row>(table: &Array<T>, mask: u32, key: u64) -> Option<(u32, *mut T)> {
+    let start = probe_start(key, mask);
+    for i in 0..PROBES {
+        let at = (start + i) & mask;
+        let row = table.get_ptr_mut(at)?;
+        // SAFETY: a map value that begins with a claim.
+        unsafe {
+            if lock(row.cast::<Claim>()) {
+                core::ptr::write_volatile(&raw mut (*row.cast::<Claim>()).key, key);
+                return Some((at, row));
+            }
+        }
+    }
+    None
+}
+
+/// Locks a row; false when somebody else has it. The protocol is that of [`Claim`].
 ///
 /// # Safety
 ///
-/// `claim` must belong to a row that the caller has claimed.
+/// `claim` must belong to a row of a table.
+#[inline(always)]
+pub unsafe fn lock(claim: *mut Claim) -> bool {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let lock = &raw mut (*claim).lock;
+        if core::ptr::read_volatile(lock) != 0 {
+            return false;
+        }
+        add32(lock, 1);
+        if core::ptr::read_volatile(lock) == 1 {
+            return true;
+        }
+        add32(lock, u32::MAX);
+        false
+    }
+}
+
+/// Unlocks a row; its key stays.
+///
+/// # Safety
+///
+/// `claim` must belong to a row that the caller has locked.
 #[inline(always)]
 pub unsafe fn release(claim: *mut Claim) {
-    // SAFETY: the caller's promise; the key goes first, so that nobody finds a row that is not locked.
-    unsafe {
-        core::ptr::write_volatile(&raw mut (*claim).key, 0);
-        add(&raw mut (*claim).lock, u64::MAX);
-    }
+    // SAFETY: the caller's promise.
+    unsafe { add32(&raw mut (*claim).lock, u32::MAX) }
 }

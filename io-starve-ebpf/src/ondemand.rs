@@ -11,7 +11,7 @@ use io_starve_common::{
 };
 
 use crate::{
-    account::group_row,
+    account::counts,
     block::{first_sight, give_up, now},
     kernel::{Ptr, address, allowed, dev_of_disk, disk_of_request, load},
     maps::{BIOS, SLOTS, add, conf, find_or_claim, lost, release},
@@ -123,13 +123,13 @@ fn seed_request(rq: Ptr, q: Ptr) {
     unsafe {
         let fx = step(&mut (*slot).life, Event::Seed { start_ns });
         if fx.first_sight {
-            first_sight::<false>(slot, rq, q, &fx);
+            first_sight::<false>(slot, rq, &fx);
             (*slot).tid = 0;
             let seeded = (*slot).life;
             // It may have been issued and completed before its slot was there to notice.
             if !still_waits(rq, start_ns) && (*slot).life == seeded {
                 (*slot).life.state = FREE;
-            } else if let Some(row) = group_row((*slot).group) {
+            } else if let Some((row, _)) = counts((*slot).group) {
                 add(&raw mut (*row).seeded, 1);
             }
         }

@@ -31,6 +31,7 @@ const KIND_TYPEDEF: u32 = 8;
 const KIND_VOLATILE: u32 = 9;
 const KIND_CONST: u32 = 10;
 const KIND_RESTRICT: u32 = 11;
+const KIND_FUNC: u32 = 12;
 const KIND_FUNC_PROTO: u32 = 13;
 const KIND_VAR: u32 = 14;
 const KIND_DATASEC: u32 = 15;
@@ -219,6 +220,12 @@ impl Btf {
         None
     }
 
+    /// True when the kernel has a function of this name that was not inlined away everywhere.
+    pub fn has_function(&self, name: &str) -> bool {
+        self.all()
+            .any(|t| t.kind == KIND_FUNC && self.string(t.name) == name.as_bytes())
+    }
+
     /// How many arguments this tracepoint has, by its `btf_trace_` typedef, without the leading `void *`. `None`:
     /// this kernel does not have it built in.
     pub fn tracepoint_args(&self, name: &str) -> Option<u32> {
@@ -314,7 +321,7 @@ mod tests {
             b.name("btf_trace_block_getrq"),
             b.name("flag"),
         );
-        let it = b.name("bi_iter");
+        let (it, function) = (b.name("bi_iter"), b.name("submit_bio"));
         let s = |kind: u32, vlen: u32| kind << 24 | vlen;
         b.words(&[int, s(KIND_INT, 0), 4, 32]); // 1
         b.words(&[iter, s(KIND_STRUCT, 2), 16, sector, 1, 0, size, 1, 64]); // 2
@@ -340,6 +347,7 @@ mod tests {
         b.words(&[0, s(KIND_FUNC_PROTO, 2), 0, 0, 1, 0, 1]); // 6
         b.words(&[0, s(KIND_PTR, 0), 6]); // 7
         b.words(&[trace, s(KIND_TYPEDEF, 0), 7]); // 8
+        b.words(&[function, s(KIND_FUNC, 0), 6]); // 9
         b.build()
     }
 
@@ -364,6 +372,7 @@ mod tests {
         assert_eq!(b.enumerator("REQ_OP_NOPE"), None);
         assert_eq!(b.tracepoint_args("block_getrq"), Some(1));
         assert_eq!(b.tracepoint_args("block_rq_tag_wait"), None);
+        assert!(b.has_function("submit_bio") && !b.has_function("bi_iter"));
     }
 
     #[test]

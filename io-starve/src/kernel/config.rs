@@ -33,6 +33,8 @@ pub struct Sizes {
     pub hctxs: u32,
     /// Copies of group rows and histograms, to keep CPUs apart.
     pub shards: u32,
+    /// Every CPU has a shard of its own.
+    pub exclusive: bool,
 }
 
 impl Sizes {
@@ -43,14 +45,19 @@ impl Sizes {
     pub fn for_machine(cpus: u32, disks: u32, tags: u32) -> Sizes {
         let power =
             |n: u32, lo: u32, hi: u32| n.checked_next_power_of_two().unwrap_or(hi).clamp(lo, hi);
-        let shards = power(cpus, 1, if disks <= 64 { 8 } else { 4 });
+        // Up to 16 CPUs have a shard each. Beyond that, room for many owners is worth more.
+        let shards = match power(cpus, 1, 32) {
+            n if n > 16 || disks > 64 => n.min(4),
+            n => n,
+        };
         Sizes {
             slots: power(tags.saturating_mul(4), 4096, 131_072),
             bios: power(cpus.saturating_mul(64), 1024, 16_384),
-            groups: if shards == 1 { 8192 } else { 32_768 },
+            groups: if shards > 8 { 8192 } else { 16_384 },
             devs: power(disks.saturating_mul(3), 64, 512),
             hctxs: power(cpus.saturating_mul(disks), 256, 8192),
             shards,
+            exclusive: shards >= cpus,
         }
     }
 
@@ -60,13 +67,19 @@ impl Sizes {
         let rows = |n: u32, size: usize| u64::from(n) * size.next_multiple_of(8) as u64;
         rows(self.slots, size_of::<Slot>())
             + rows(self.bios, size_of::<BioSlot>())
-            + rows(self.groups, size_of::<GroupRow>())
+            + rows(self.groups, size_of::<GroupName>())
+            + rows(self.counts(), size_of::<GroupRow>())
             + rows(self.devs, size_of::<DevRow>())
             + rows(self.hctxs, size_of::<HctxRow>())
             + rows(self.hists(), size_of::<HistRow>())
             + rows(ALLOW_ROWS, 8)
             + u64::from(CGROUP_RING_BYTES)
             + (Class::COUNT as u64) * 8
+    }
+
+    /// Rows of the table of group counters.
+    pub fn counts(&self) -> u32 {
+        self.groups * self.shards
     }
 
     /// Rows of the histogram table.
@@ -119,6 +132,7 @@ pub fn config(btf: &Btf, sizes: &Sizes, filtered: bool) -> Result<Config, Unknow
         bio_ioprio: need("bio", "bi_ioprio")?,
         bdev_disk: need("block_device", "bd_disk")?,
         blkg_blkcg: need("blkcg_gq", "blkcg")?,
+        blkcg_serial: either("blkcg", "css.serial_nr"),
         blkcg_cgroup: need("blkcg", "css.cgroup")?,
         cgroup_kn: need("cgroup", "kn")?,
         cgroup_root: need("cgroup", "root")?,
@@ -156,6 +170,9 @@ pub fn config(btf: &Btf, sizes: &Sizes, filtered: bool) -> Result<Config, Unknow
         devs_mask: sizes.devs - 1,
         hctxs_mask: sizes.hctxs - 1,
         shards_mask: sizes.shards - 1,
+        // From 6.1 on the kernel skips, and counts, a tracepoint program that would interrupt itself (__bpf_trace_run in
+        // kernel/trace/bpf_trace.c); before, a completion may interrupt a completion.
+        exclusive: u32::from(sizes.exclusive && btf.has_function("bpf_prog_inc_misses_counter")),
         filtered: u32::from(filtered),
     })
 }

@@ -39,6 +39,7 @@ pub fn load(btf: &Btf, sizes: &Sizes, filtered: bool) -> Result<Ebpf, AttachErro
         .map_max_entries("SLOTS", sizes.slots)
         .map_max_entries("BIOS", sizes.bios)
         .map_max_entries("GROUPS", sizes.groups)
+        .map_max_entries("COUNTS", sizes.counts())
         .map_max_entries("DEVS", sizes.devs)
         .map_max_entries("HCTXS", sizes.hctxs)
         .map_max_entries("HISTS", sizes.hists())

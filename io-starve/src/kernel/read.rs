@@ -2,7 +2,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    path::PathBuf,
+    path::{Path, PathBuf},
 };
 
 use aya::{
@@ -10,9 +10,10 @@ use aya::{
     maps::{MapData, RingBuf},
     programs::{RawTracePoint, RawTracePointRunOptions, TestRun as _},
 };
+use io_starve_common::class::Class;
 use io_starve_common::wire::{
-    BioSlot, CTRL_ARMED, CTRL_COUNT, CgroupEvent, DevRow, GroupRow, HctxRow, HistRow, LossKind,
-    PROBES, Slot, dev_key, dev_of_key, probe_start,
+    BioSlot, CTRL_ARMED, CTRL_COUNT, CgroupEvent, DevRow, GroupName, GroupRow, HctxRow, HistRow,
+    LossKind, PROBES, Slot, class_of_low, dev_key, dev_of_key, dev_row_of_low, probe_start,
 };
 
 use super::{
@@ -28,7 +29,7 @@ use super::{
     table::Table,
 };
 use crate::model::observation::{
-    CgroupMode, DevId, Fact, Hook, HostFact, Observation, Owner, Verdict,
+    CgroupMode, DevId, Fact, GroupKey, Hook, HostFact, Observation, Owner, Verdict,
 };
 
 mod counters;
@@ -77,7 +78,8 @@ pub struct Attached {
 struct Tables {
     slots: Table<Slot>,
     bios: Table<BioSlot>,
-    groups: Table<GroupRow>,
+    groups: Table<GroupName>,
+    counts: Table<GroupRow>,
     devs: Table<DevRow>,
     hists: Table<HistRow>,
     hctxs: Table<HctxRow>,
@@ -108,7 +110,7 @@ impl Attached {
         let mut devices = Devices::new(&sys, cost_qos);
         devices.refresh();
         let chosen = select(&options.devices, &devices, &sys)?;
-        let sizes = sizes_for(&devices, options);
+        let sizes = sizes_for(&devices, options, &sys);
         let btf = Btf::open(Btf::VMLINUX.as_ref())?;
         let mut ebpf = load(&btf, &sizes, !options.devices.is_empty())?;
         let tables = Tables::map(&ebpf, &sizes)?;
@@ -196,10 +198,10 @@ impl Attached {
         }
         let mono_ns = monotonic_ns();
         let wall_ns = realtime_ns();
+        // What waits comes first: the longer after its moment it is read, the more of it has gone on unseen.
+        let look = waiting::look(&self.tables, mono_ns);
         let read = self.counters.read(&self.tables, mono_ns);
-        let mut scan = self
-            .waiting
-            .scan(&self.tables, self.counters.samples(), mono_ns);
+        let mut scan = self.waiting.scan(look, self.counters.samples(), mono_ns);
         for (row, since) in scan.doubtful.drain(..) {
             self.run("expire_bio", &[u64::from(row), since])?;
         }
@@ -390,14 +392,24 @@ fn typed_tracepoints(options: &AttachOptions) -> Option<aya::Btf> {
     aya::Btf::from_sys_fs().ok()
 }
 
-fn sizes_for(devices: &Devices, options: &AttachOptions) -> Sizes {
-    let cpus = std::thread::available_parallelism().map_or(1, |n| n.get() as u32);
+fn sizes_for(devices: &Devices, options: &AttachOptions, sys: &Path) -> Sizes {
     let (disks, tags) = devices.tags();
-    let mut sizes = Sizes::for_machine(cpus, disks, tags);
+    let mut sizes = Sizes::for_machine(possible_cpus(sys), disks, tags);
     if let Some(slots) = options.slots {
         sizes.slots = slots.clamp(PROBES, 1 << 20).next_power_of_two();
     }
     sizes
+}
+
+/// CPUs that can ever be online (Documentation/admin-guide/cputopology.rst): programs may run on any of them, whatever this
+/// process is bound to. Unknown: as many as one can be sure that no shard is any CPU's own.
+fn possible_cpus(sys: &Path) -> u32 {
+    let list = std::fs::read_to_string(sys.join("devices/system/cpu/possible"));
+    let last = list.ok().and_then(|l| {
+        let last = l.trim().rsplit([',', '-']).next()?.parse::<u32>().ok()?;
+        last.checked_add(1)
+    });
+    last.unwrap_or(u32::MAX)
 }
 
 fn require_some_hook(hooks: &[Hook]) -> Result<(), AttachError> {
@@ -431,12 +443,32 @@ fn require_some_hook(hooks: &[Hook]) -> Result<(), AttachError> {
 }
 
 impl Tables {
+    /// Whom a group row stands for. `None`: nobody has it, or its name is just being written.
+    fn group_key(&self, group: u32) -> Option<GroupKey> {
+        if group >= self.groups.rows() || self.groups.key(group) == 0 {
+            return None;
+        }
+        let name = self.groups.read(group);
+        // `low` is written last, and never 0.
+        let dev_row = dev_row_of_low(name.low);
+        if name.low == 0 || dev_row >= self.devs.rows() {
+            return None;
+        }
+        let dev = self.devs.key(dev_row);
+        (dev != 0).then(|| GroupKey {
+            dev: DevId(dev_of_key(dev)),
+            owner: counters::owner(name.owner),
+            class: Class::from_u8(class_of_low(name.low)),
+        })
+    }
+
     fn map(ebpf: &Ebpf, s: &Sizes) -> Result<Tables, AttachError> {
         use io_starve_common::wire::ALLOW_ROWS;
         Ok(Tables {
             slots: Table::map(ebpf, "SLOTS", s.slots, false)?,
             bios: Table::map(ebpf, "BIOS", s.bios, false)?,
             groups: Table::map(ebpf, "GROUPS", s.groups, false)?,
+            counts: Table::map(ebpf, "COUNTS", s.counts(), false)?,
             devs: Table::map(ebpf, "DEVS", s.devs, false)?,
             hists: Table::map(ebpf, "HISTS", s.hists(), false)?,
             hctxs: Table::map(ebpf, "HCTXS", s.hctxs, false)?,

@@ -7,7 +7,7 @@ use std::{
 };
 
 use aya::maps::Map;
-use io_starve_common::wire::{BioSlot, Claim, DevRow, GroupRow, HctxRow, HistRow, Slot};
+use io_starve_common::wire::{BioSlot, Claim, DevRow, GroupName, GroupRow, HctxRow, HistRow, Slot};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
 /// A type that user space and the programs share: any bytes are a valid value.
@@ -21,6 +21,8 @@ pub unsafe trait Plain: Copy {}
 unsafe impl Plain for Slot {}
 // SAFETY: as above.
 unsafe impl Plain for BioSlot {}
+// SAFETY: as above.
+unsafe impl Plain for GroupName {}
 // SAFETY: as above.
 unsafe impl Plain for GroupRow {}
 // SAFETY: as above.
@@ -137,7 +139,7 @@ impl<T: Plain> Table<T> {
 
 impl Table<Slot> {
     /// The state of a slot, without copying the rest.
-    pub fn state(&self, row: u32) -> u32 {
+    pub fn state(&self, row: u32) -> u8 {
         // SAFETY: as in `read`.
         unsafe { (&raw const (*self.at(row)).life.state).read_volatile() }
     }

@@ -2,9 +2,70 @@
 //!
 //! Looked at only at ticks and only for tasks whose I/O waits for long: no hook on the scheduler's path.
 
-use std::{fs, path::Path};
+use std::{collections::BTreeMap, fs, path::Path};
 
-use crate::model::observation::WaitsFor;
+use super::devices::clean;
+use crate::model::observation::{Task, WaitsFor};
+
+/// A name is read again when it is older than this, in ns: a thread takes another one with exec or prctl.
+const FRESH_NS: u64 = 1_000_000_000;
+/// A name that nobody asked for in this time is forgotten, in ns.
+const KEEP_NS: u64 = 10_000_000_000;
+/// Names read at a tick at most, so that thousands of threads cost what some do.
+const READS: usize = 64;
+
+/// Names of threads, read when there is something to tell of them and kept for a while.
+#[derive(Debug, Default)]
+pub struct Names {
+    known: BTreeMap<u32, Known>,
+    /// Reads made at this moment.
+    reads: (u64, usize),
+}
+
+#[derive(Debug)]
+struct Known {
+    comm: String,
+    read_ns: u64,
+    asked_ns: u64,
+}
+
+impl Names {
+    /// The thread with its name. `None`: it has gone before anybody asked for its name, or too many were asked for.
+    pub fn of(&mut self, tid: u32, now: u64) -> Option<Task> {
+        self.from("/proc".as_ref(), tid, now)
+    }
+
+    fn from(&mut self, proc_: &Path, tid: u32, now: u64) -> Option<Task> {
+        if self.reads.0 != now {
+            self.reads = (now, 0);
+        }
+        let fresh = |k: &Known| now.saturating_sub(k.read_ns) < FRESH_NS;
+        if !self.known.get(&tid).is_some_and(fresh) && self.reads.1 < READS {
+            self.reads.1 += 1;
+            // The number of one that is gone may soon be another's; until then it keeps its name.
+            if let Ok(text) = fs::read_to_string(proc_.join(tid.to_string()).join("comm")) {
+                let known = Known {
+                    comm: clean(text.trim_end_matches('\n')),
+                    read_ns: now,
+                    asked_ns: now,
+                };
+                self.known.insert(tid, known);
+            }
+        }
+        let known = self.known.get_mut(&tid)?;
+        known.asked_ns = now;
+        Some(Task {
+            pid: tid,
+            comm: known.comm.clone(),
+        })
+    }
+
+    /// Lets go of names that nobody asked for of late.
+    pub fn forget_old(&mut self, now: u64) {
+        self.known
+            .retain(|_, k| now.saturating_sub(k.asked_ns) < KEEP_NS);
+    }
+}
 
 /// What a stack says about a bio that waits for admission.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -108,6 +169,43 @@ pub fn pressure(file: &Path) -> Option<(f64, f64)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_name_is_read_once_a_second_and_outlives_its_thread() {
+        let dir = tempfile::tempdir().unwrap();
+        let rename = |name: &str| {
+            fs::create_dir_all(dir.path().join("7")).unwrap();
+            fs::write(dir.path().join("7/comm"), format!("{name}\n")).unwrap();
+        };
+        let mut names = Names::default();
+        let mut of = |tid, now| names.from(dir.path(), tid, now).map(|t| t.comm);
+        rename("bash");
+        assert_eq!(of(7, 1).as_deref(), Some("bash"));
+        rename("dd");
+        assert_eq!(of(7, 2).as_deref(), Some("bash"));
+        assert_eq!(of(7, 1 + FRESH_NS).as_deref(), Some("dd"));
+        fs::remove_dir_all(dir.path().join("7")).unwrap();
+        assert_eq!(of(7, 1 + 3 * FRESH_NS).as_deref(), Some("dd"));
+        assert_eq!(of(8, 1), None, "never seen");
+        names.forget_old(1 + 3 * FRESH_NS + KEEP_NS);
+        assert!(names.known.is_empty());
+    }
+
+    #[test]
+    fn many_threads_are_named_over_several_ticks() {
+        let dir = tempfile::tempdir().unwrap();
+        for tid in 1..=100 {
+            fs::create_dir(dir.path().join(tid.to_string())).unwrap();
+            fs::write(dir.path().join(format!("{tid}/comm")), "x\n").unwrap();
+        }
+        let mut names = Names::default();
+        let mut named = |now| {
+            let of = |tid| names.from(dir.path(), tid, now);
+            (1..=100).filter_map(of).count()
+        };
+        assert_eq!(named(1), READS);
+        assert_eq!(named(2), 100);
+    }
 
     #[test]
     fn stacks_name_what_is_waited_for() {

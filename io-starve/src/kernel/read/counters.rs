@@ -5,7 +5,10 @@ use std::collections::BTreeMap;
 use io_starve_common::{
     class::Class,
     hist,
-    wire::{EPOCH_SHIFT, GroupRow, OWNER_OTHER, OWNER_UNKNOWN, STAGES, dev_of_key, hist_row},
+    wire::{
+        EPOCH_SHIFT, GroupRow, OWNER_OTHER, OWNER_UNKNOWN, STAGES, dev_of_key, dev_row_of_low,
+        group_row, hist_row, unpack_max,
+    },
 };
 
 use super::Tables;
@@ -58,15 +61,19 @@ impl Sum {
         self.issues += row.issues;
         self.requeues += row.requeues;
         self.bytes += row.bytes;
-        let queued: u64 = row.queued.iter().map(|n| u64::from(*n)).sum();
         let device = row.finished.saturating_sub(row.unissued);
-        for (s, count) in [row.admitted, queued, device].into_iter().enumerate() {
-            self.stage_ns[s] += row.stage_ns[s];
+        let stages = [
+            (row.admitted, row.admission_ns, row.admission_max),
+            (row.queued, row.queued_ns, row.queued_max),
+            (device, row.device_ns, row.device_max),
+        ];
+        for (s, (count, ns, longest)) in stages.into_iter().enumerate() {
+            self.stage_ns[s] += ns;
             self.stage_count[s] += count;
-            for max in &row.stage_max[s] {
+            for (epoch, max_ns) in longest.map(unpack_max) {
                 // Only epochs that had not ended when the last observation was made can hold something new.
-                if (max.epoch + 1) << EPOCH_SHIFT > since_ns {
-                    self.max_ns[s] = self.max_ns[s].max(max.max_ns);
+                if (epoch + 1) << EPOCH_SHIFT > since_ns {
+                    self.max_ns[s] = self.max_ns[s].max(max_ns);
                 }
             }
         }
@@ -217,28 +224,17 @@ impl Counters {
 
 fn sums(t: &Tables, since_ns: u64) -> BTreeMap<GroupKey, Sum> {
     let mut sums: BTreeMap<GroupKey, Sum> = BTreeMap::new();
+    let shards = t.counts.rows() / t.groups.rows().max(1);
     for at in 0..t.groups.rows() {
-        if t.groups.key(at) == 0 {
+        let Some(key) = t.group_key(at) else {
             continue;
-        }
-        let row = t.groups.read(at);
-        // `low` is written just after the key, and never 0.
-        let dev_row = (row.low >> 16) as u32;
-        if row.low == 0 || dev_row >= t.devs.rows() {
-            continue;
-        }
-        let dev_key = t.devs.key(dev_row);
-        if dev_key == 0 {
-            continue;
-        }
-        let key = GroupKey {
-            dev: DevId(dev_of_key(dev_key)),
-            owner: owner(row.owner),
-            class: Class::from_u8((row.low >> 8) as u8),
         };
         let sum = sums.entry(key).or_default();
-        sum.dev_row = dev_row;
-        sum.add(&row, since_ns);
+        sum.dev_row = dev_row_of_low(t.groups.read(at).low);
+        for shard in 0..shards {
+            let row = t.counts.read(group_row(at, shard, shards - 1));
+            sum.add(&row, since_ns);
+        }
     }
     sums
 }

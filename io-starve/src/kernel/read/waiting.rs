@@ -11,11 +11,9 @@ use io_starve_common::{
 use super::{
     super::{
         cgroups::Cgroups,
-        devices::clean,
-        tasks::{self, Stack},
+        tasks::{self, Names, Stack},
     },
     Tables,
-    counters::owner,
 };
 use crate::model::observation::{
     Backlog, CgroupMode, DevId, DeviceSample, GroupKey, Owner, Pressure, Stage, Task, Waiter,
@@ -39,6 +37,9 @@ pub struct Scanner {
     doubt: BTreeMap<u32, u64>,
     /// For each wait that is told: how far its device had come when it was first seen, with those that waited then.
     bases: BTreeMap<WaitId, u64>,
+    names: Names,
+    /// How far each device had come at the last tick.
+    come: BTreeMap<DevId, DeviceSample>,
 }
 
 /// What is in flight.
@@ -69,16 +70,33 @@ pub fn old_slots(t: &Tables, now: u64) -> Vec<u32> {
 
 type Groups = BTreeMap<GroupKey, (Waiting, [Vec<Waiter>; 3])>;
 
+/// What the tables say at one moment.
+pub struct Look {
+    groups: Groups,
+    /// Bios in admission, with their rows.
+    bios: Vec<(u32, Waiter)>,
+}
+
+/// Reads what is in flight. In the order that I/O takes: what moves on meanwhile is found where it was or where it
+/// went, so that a group that always has something waiting is never seen without.
+pub(super) fn look(t: &Tables, now: u64) -> Look {
+    let mut groups = Groups::new();
+    let bios = bios(t, now, &mut groups);
+    slots(t, now, &mut groups);
+    Look { groups, bios }
+}
+
 impl Scanner {
     pub(super) fn scan(
         &mut self,
-        t: &Tables,
+        look: Look,
         devices: &BTreeMap<DevId, DeviceSample>,
         now: u64,
     ) -> Scan {
-        let mut groups = Groups::new();
-        slots(t, now, &mut groups);
-        let mut rows = bios(t, now, &mut groups);
+        let Look {
+            groups,
+            bios: mut rows,
+        } = look;
         rows.sort_by_key(|r| r.1.since_ns);
         let mut doubtful = Vec::new();
         let mut doubt = BTreeMap::new();
@@ -120,35 +138,47 @@ impl Scanner {
             scan.waiting.push(waiting);
             for mut w in waiters.into_iter().flatten() {
                 w.waits_for = cause(&causes, &w);
-                if let Some(d) = devices.get(&w.key.dev) {
-                    let ahead = queued.get(&(w.key.dev, w.stage)).copied().unwrap_or(0);
-                    self.count_bypasses(&mut w, d, ahead, &mut bases);
-                }
+                w.task = w.task.and_then(|t| self.names.of(t.pid, now));
+                let ahead = queued.get(&(w.key.dev, w.stage)).copied().unwrap_or(0);
+                self.count_bypasses(&mut w, devices, ahead, &mut bases);
                 scan.waiters.push(w);
             }
         }
+        self.names.forget_old(now);
         self.bases = bases;
+        self.come.clone_from(devices);
         scan
     }
 
-    /// Whatever left the stage since the first tick of this wait passed it, but for those that may have been there
-    /// before it: a lower bound. In admission only sync issues count, whoever made them.
+    /// Whatever left the stage between the first tick of this wait and the last passed it, but for those that may have been
+    /// there before it: a lower bound. In admission only sync issues count, whoever made them.
     fn count_bypasses(
         &self,
         w: &mut Waiter,
-        d: &DeviceSample,
+        devices: &BTreeMap<DevId, DeviceSample>,
         ahead: u64,
         bases: &mut BTreeMap<WaitId, u64>,
     ) {
-        let (come, ahead) = match w.stage {
-            Stage::Admission => (d.sync_issued, 0),
-            Stage::Queued => (d.issued, ahead),
-            Stage::Device => (d.completed, ahead),
+        let come = |devices: &BTreeMap<DevId, DeviceSample>| {
+            let d = devices.get(&w.key.dev)?;
+            Some(match w.stage {
+                Stage::Admission => d.sync_issued,
+                Stage::Queued => d.issued,
+                Stage::Device => d.completed,
+            })
+        };
+        let Some(by_now) = come(devices) else { return };
+        // The counters are read a moment after the waiters, when this one may have gone: those of the last tick count.
+        let before = come(&self.come).unwrap_or(0);
+        let ahead = if w.stage == Stage::Admission {
+            0
+        } else {
+            ahead
         };
         let id = (w.key, w.stage, w.since_ns, w.sector);
-        let base = self.bases.get(&id).copied().unwrap_or(come + ahead);
+        let base = self.bases.get(&id).copied().unwrap_or(by_now + ahead);
         bases.insert(id, base);
-        w.bypasses = come.saturating_sub(base);
+        w.bypasses = before.saturating_sub(base);
     }
 }
 
@@ -175,11 +205,14 @@ fn slots(t: &Tables, now: u64, groups: &mut Groups) {
         if since_ns == 0 || since_ns > now {
             continue;
         }
+        let Some(key) = t.group_key(s.group) else {
+            continue;
+        };
         let waiter = Waiter {
-            key: key(s.dev, s.owner, s.class),
+            key,
             stage,
             since_ns,
-            task: task(s.tid, &s.comm),
+            task: task(s.tid),
             sector: s.sector,
             bytes: u64::from(s.life.bytes),
             bypasses: 0,
@@ -197,16 +230,19 @@ fn bios(t: &Tables, now: u64, groups: &mut Groups) -> Vec<(u32, Waiter)> {
             continue;
         }
         let b = t.bios.read(row);
-        if b.claim.key == 0 || b.since_ns == 0 || b.since_ns > now {
+        if b.since_ns == 0 || b.since_ns > now {
             continue;
         }
+        let Some(key) = t.group_key(b.group) else {
+            continue;
+        };
         let waiter = Waiter {
-            key: key(b.dev, b.owner, b.class),
+            key,
             stage: Stage::Admission,
             since_ns: b.since_ns,
-            task: task(b.tid, &b.comm),
+            task: task(b.tid),
             sector: b.sector,
-            bytes: b.bytes,
+            bytes: u64::from(b.bytes),
             bypasses: 0,
             seeded: false,
             waits_for: None,
@@ -244,22 +280,11 @@ fn put(groups: &mut Groups, waiter: Waiter, idle_prio: bool) {
     }
 }
 
-fn key(dev: u32, owner_number: u64, class: u8) -> GroupKey {
-    GroupKey {
-        dev: DevId(dev),
-        owner: owner(owner_number),
-        class: Class::from_u8(class),
-    }
-}
-
-/// The idle task submits nothing: tid 0 means that the submitter was not seen.
-fn task(tid: u32, comm: &[u8; 16]) -> Option<Task> {
-    let end = comm.iter().position(|b| *b == 0).unwrap_or(comm.len());
+/// The idle task submits nothing: tid 0 means that the submitter was not seen. The name is found when it is to be told.
+fn task(tid: u32) -> Option<Task> {
     (tid != 0).then(|| Task {
         pid: tid,
-        comm: clean(&String::from_utf8_lossy(
-            comm.get(..end).unwrap_or_default(),
-        )),
+        comm: String::new(),
     })
 }
 
