@@ -94,11 +94,8 @@ fn main() -> Result<ExitCode> {
                 trace_only,
                 scenarios,
             })?;
-            println!(
-                "{} passed, {} failed, {} skipped",
-                tally.passed, tally.failed, tally.skipped
-            );
-            Ok(verdict(tally.failed == 0))
+            tally.print();
+            Ok(verdict(tally.is_good()))
         }
         Task::Test { all, rings } => test::test(all, &rings).map(verdict),
         Task::Bench { rounds } => bench::bench(rounds).map(|()| ExitCode::SUCCESS),

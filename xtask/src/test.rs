@@ -30,7 +30,6 @@ struct Skip {
 struct Outcome {
     tally: Tally,
     skips: Vec<Skip>,
-    failures: Vec<String>,
 }
 
 impl Outcome {
@@ -44,22 +43,12 @@ impl Outcome {
     }
 
     fn step(&mut self, what: &str, result: Result<()>) {
-        self.tally.count(result.is_ok());
-        if let Err(e) = result {
-            eprintln!("FAIL {what}: {e:#}");
-            self.failures.push(what.to_string());
-        }
-    }
-
-    fn add(&mut self, what: &str, result: Result<Tally>) {
         match result {
-            Ok(t) => {
-                self.tally.add(t);
-                if t.failed > 0 {
-                    self.failures.push(format!("{what} ({} of them)", t.failed));
-                }
+            Ok(()) => self.tally.passed += 1,
+            Err(e) => {
+                eprintln!("FAIL {what}: {e:#}");
+                self.tally.failed.push(format!("{what}: {e:#}"));
             }
-            Err(e) => self.step(what, Err(e)),
         }
     }
 }
@@ -93,27 +82,17 @@ pub fn test(all: bool, wanted: &[String]) -> Result<bool> {
         times.push(format!("{name} {} s", start.elapsed().as_secs()));
     }
     println!("== times: {}", times.join(", "));
-    let Outcome {
-        mut tally,
-        skips,
-        mut failures,
-    } = outcome;
+    let Outcome { mut tally, skips } = outcome;
     for skip in &skips {
         println!("skipped {}: {}", skip.what, skip.why);
         if in_ci() && skip.possible_in_ci {
             tally.skipped -= 1;
-            tally.failed += 1;
-            failures.push(format!("{} (skipped, which CI does not allow)", skip.what));
+            let failed = format!("{} (skipped, which CI does not allow)", skip.what);
+            tally.failed.push(failed);
         }
     }
-    for failure in &failures {
-        println!("failed {failure}");
-    }
-    println!(
-        "{} passed, {} failed, {} skipped",
-        tally.passed, tally.failed, tally.skipped
-    );
-    Ok(tally.failed == 0)
+    tally.print();
+    Ok(tally.is_good())
 }
 
 fn cargo(args: &[&str]) -> Command {
@@ -236,14 +215,18 @@ fn guests(o: &mut Outcome, all: bool) {
         all,
         ..Wanted::default()
     };
-    o.add("ring vm", vm::run(&wanted));
+    match vm::run(&wanted) {
+        Ok(tally) => o.tally.add(tally),
+        Err(e) => o.step("ring vm", Err(e)),
+    }
 }
 
 /// Runs `cargo test`, shows what it prints, counts.
 fn cargo_test(o: &mut Outcome, what: &str, mut cmd: Command) {
     let mut counts = Counts::default();
     let result = stream(&mut cmd, |line| counts.line(line));
-    let failed = counts.tally.failed;
+    let ran = counts.tally != Tally::default();
+    let named = !counts.tally.is_good();
     o.tally.add(counts.tally);
     for (test, why) in counts.ignored {
         o.skips.push(Skip {
@@ -252,11 +235,13 @@ fn cargo_test(o: &mut Outcome, what: &str, mut cmd: Command) {
             possible_in_ci: false,
         });
     }
-    match result {
-        Ok(()) => {}
-        // What does not compile has counted nothing.
-        Err(e) if failed == 0 => o.step(what, Err(e)),
-        Err(_) => o.failures.push(format!("{what} ({failed} of them)")),
+    // What does not compile, or ends before its summary, has named nothing.
+    if let Err(e) = result
+        && !named
+    {
+        o.step(what, Err(e));
+    } else if !ran {
+        o.step(what, Err(anyhow::anyhow!("no test ran")));
     }
 }
 
@@ -298,11 +283,10 @@ impl Counts {
                     .filter_map(|part| part.trim().strip_suffix(word)?.trim().parse::<usize>().ok())
                     .sum()
             };
-            self.tally.add(Tally {
-                passed: number("passed"),
-                failed: number("failed"),
-                skipped: number("ignored"),
-            });
+            self.tally.passed += number("passed");
+            self.tally.skipped += number("ignored");
+        } else if let Some(name) = rest.strip_suffix(" ... FAILED") {
+            self.tally.failed.push(format!("test {name}"));
         } else if let Some((name, why)) = rest.split_once(" ... ignored") {
             let why = why.trim_start_matches(", ");
             let why = if why.is_empty() {
@@ -327,6 +311,7 @@ mod tests {
             "test a::passes ... ok",
             "test b::later ... ignored, needs a disk",
             "test b::bare ... ignored",
+            "test b::breaks ... FAILED",
             "test result: ok. 1 passed; 0 failed; 2 ignored; 0 measured; 5 filtered out; finished in 0.16s",
             "test result: FAILED. 24 passed; 1 failed; 0 ignored; 0 measured; 0 filtered out; finished in 1.00s",
         ] {
@@ -336,7 +321,7 @@ mod tests {
             c.tally,
             Tally {
                 passed: 25,
-                failed: 1,
+                failed: vec!["test b::breaks".to_string()],
                 skipped: 2
             }
         );

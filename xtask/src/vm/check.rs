@@ -166,7 +166,19 @@ fn truth(r: &Results, until_ns: u64, report: &mut Report) -> Result<Truth> {
             queue.left()
         ));
     }
-    let apply = |limits| rule::apply(&events, &r.backlog, limits);
+    // A trace names no cgroup, but the file system's own writes, which are the root's, are marked: the rules look at
+    // classes as a whole and at what is left without those.
+    let data = rule::without_metadata(&events);
+    let apply = |limits| {
+        let mut met = rule::apply(&events, &r.backlog, limits);
+        for m in rule::apply(&data, &r.backlog, limits) {
+            if !met.contains(&m) {
+                met.push(m);
+            }
+        }
+        met.sort_by_key(|m| m.from_ns);
+        met
+    };
     let (loose, design, strict) = (
         apply(&Limits::LOOSE),
         apply(&Limits::DESIGN),

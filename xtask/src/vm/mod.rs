@@ -36,6 +36,7 @@ pub fn run(wanted: &Wanted) -> Result<Tally> {
     };
     let mut tally = Tally::default();
     let mut again = Vec::new();
+    let mut second_boots = 0;
     for (i, p) in boots.iter().enumerate() {
         println!(
             "vm: boot {} of {}: kernel {}",
@@ -47,21 +48,16 @@ pub fn run(wanted: &Wanted) -> Result<Tally> {
             .join("vm/runs")
             .join(format!("{}-{}", i + 1, p.kernel.name));
         let mut of_boot = boot_and_tell(p, &dir, observer.as_deref());
-        if of_boot.failed > 0 && again.len() < SECOND_BOOTS {
-            println!(
-                "vm: {} failed on {}, which boots again",
-                of_boot.failed, p.kernel.name
-            );
-            again.push(format!(
-                "{} ({} failed at first)",
-                p.kernel.name, of_boot.failed
-            ));
-            of_boot = boot_and_tell(p, &dir, observer.as_deref());
+        if !of_boot.is_good() && second_boots < SECOND_BOOTS {
+            second_boots += 1;
+            println!("vm: {} boots again", p.kernel.name);
+            let second = boot_and_tell(p, &dir, observer.as_deref());
+            again.extend(std::mem::replace(&mut of_boot, second).failed);
         }
         tally.add(of_boot);
     }
-    if !again.is_empty() {
-        println!("vm: booted twice: {}", again.join(", "));
+    for first in &again {
+        println!("vm: at first, before another boot, failed {first}");
     }
     Ok(tally)
 }
@@ -75,7 +71,7 @@ fn boot_and_tell(p: &Plan, dir: &Path, observer: Option<&Path>) -> Tally {
     let mut tally = Tally::default();
     if let Err(e) = one_boot(p, dir, observer, &mut tally) {
         println!("FAIL boot {}: {e:#}", p.kernel.name);
-        tally.failed += p.scenarios().count();
+        tally.failed.push(format!("boot {}: {e:#}", p.kernel.name));
     }
     tally
 }
@@ -139,7 +135,7 @@ fn one_boot(p: &Plan, dir: &Path, observer: Option<&Path>, tally: &mut Tally) ->
         notes: vec![format!("{}, {} s", kernel.release, booted.took.as_secs())],
     };
     tell(p, "kernel log", &log, tally);
-    if tally.failed > 0 {
+    if !tally.is_good() {
         println!("    all that was left: {}", results.display());
     }
     Ok(())
@@ -148,7 +144,16 @@ fn one_boot(p: &Plan, dir: &Path, observer: Option<&Path>, tally: &mut Tally) ->
 /// Prints and counts one test.
 fn tell(p: &Plan, what: &str, report: &Report, tally: &mut Tally) {
     let good = report.problems.is_empty();
-    tally.count(good);
+    if good {
+        tally.passed += 1;
+    } else {
+        let why: String = report
+            .problems
+            .iter()
+            .map(|p| format!("\n  ! {p}"))
+            .collect();
+        tally.failed.push(format!("{} {what}{why}", p.kernel.name));
+    }
     println!(
         "{} {} {what}",
         if good { "ok  " } else { "FAIL" },

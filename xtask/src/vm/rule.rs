@@ -213,6 +213,22 @@ pub fn apply(events: &[Event], backlog: &[(u64, u64)], limits: &Limits) -> Vec<M
     met
 }
 
+/// The same events with marked writes as something else: they are issued beside the others, and no rule is about them.
+pub fn without_metadata(events: &[Event]) -> Vec<Event> {
+    let write = |e: &Event| matches!(e.class, Class::SyncWrite | Class::AsyncWrite);
+    events
+        .iter()
+        .map(|e| Event {
+            class: if e.marked && write(e) {
+                Class::Other
+            } else {
+                e.class
+            },
+            ..*e
+        })
+        .collect()
+}
+
 fn withheld(g: &Group, now: u64, last_move: u64, window: usize, limits: &Limits) -> bool {
     let Some(since) = g.waiting_since else {
         return false;
@@ -334,6 +350,31 @@ mod tests {
         let met = apply(&events, &[], &Limits::DESIGN);
         assert_eq!(rules(&met), [("async-write-starvation", "withheld", 2_000)]);
         assert_eq!(met[0].until_ns / 1_000_000, 3_480);
+    }
+
+    #[test]
+    fn metadata_hides_no_data_that_waits() {
+        let w = |ms, what| ev(ms, what, Class::AsyncWrite, 8);
+        let metadata = |ms, what| Event {
+            marked: true,
+            ..ev(ms, what, Class::AsyncWrite, 512)
+        };
+        let events = with(
+            readers(4_000),
+            &[
+                w(1_000, What::Insert),
+                metadata(1_600, What::Insert),
+                metadata(1_610, What::Issue),
+                metadata(1_620, What::Complete),
+                w(2_400, What::Issue),
+            ],
+        );
+        assert_eq!(rules(&apply(&events, &[], &Limits::DESIGN)), []);
+        let data = without_metadata(&events);
+        assert_eq!(
+            rules(&apply(&data, &[], &Limits::DESIGN)),
+            [("async-write-starvation", "withheld", 2_000)]
+        );
     }
 
     #[test]
