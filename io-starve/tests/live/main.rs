@@ -50,6 +50,8 @@ size=32m
 #[ignore = "attaches to this kernel, needs root: cargo xtask test"]
 fn counts_and_waits_agree_with_the_kernels_trace() {
     let disk = Disk::new(128 << 20, "mq-deadline");
+    // Long waits among the short ones.
+    disk.tune("iosched/writes_starved", "1000");
     let trace = Trace::start(&disk);
     let watch = Watch::start(&disk, &[]);
     fio(&disk, MIXED);
@@ -79,6 +81,7 @@ fn counts_and_waits_agree_with_the_kernels_trace() {
     );
 
     let mut classes = 0;
+    let mut decisive = 0;
     for account in stop["accounts"].as_array().unwrap() {
         let class = account["class"].as_str().unwrap();
         let theirs = kernel.class(class);
@@ -93,8 +96,10 @@ fn counts_and_waits_agree_with_the_kernels_trace() {
             "accounts of {class} balance"
         );
         if let Some(ms) = account["queued_max_ms"].as_f64() {
-            // Both stamps are taken within the same tracepoint, the trace's a little later or earlier.
-            let slack = (theirs.longest_queued_ms * 0.05).max(0.2);
+            // Both stamps are taken within the same tracepoint, but an interrupt or the hypervisor may take the CPU away
+            // between them: some milliseconds now and then.
+            let slack = (theirs.longest_queued_ms * 0.05).max(4.0);
+            decisive += u32::from(slack > 4.0);
             assert!(
                 (ms - theirs.longest_queued_ms).abs() <= slack,
                 "longest queued {class}: {ms} ms, the trace says {} ms",
@@ -106,6 +111,10 @@ fn counts_and_waits_agree_with_the_kernels_trace() {
     assert!(
         classes >= 3,
         "the load has reads, sync writes and async writes: {stop:#}"
+    );
+    assert!(
+        decisive > 0,
+        "some wait is so long that 5 % of it means something: {stop:#}"
     );
 }
 
