@@ -23,7 +23,7 @@ use crate::{
         reporter::Audience,
         sink::{Reopener, Sink},
     },
-    source::live::Live,
+    source::{live::Live, recording::Recorder},
     tui,
 };
 
@@ -179,13 +179,13 @@ async fn lines(common: &Common, args: &WatchArgs) -> Result<u8, CommandError> {
     let mut signals = Signals::catch()?;
     let mut attached = common.attach()?;
     let (sink, log) = match &args.output {
-        Some(path) => Sink::file(path).map(|(sink, log)| (sink, Some(log)))?,
+        Some(path) => Sink::file(Sink::place(path)?).map(|(sink, log)| (sink, Some(log)))?,
         None => (Sink::stdout()?, None),
     };
     let mut lines = Lines::new(sink, args.format.into());
     let mut session = common.session(&args.label, args.min_severity);
     if let Some(path) = &args.record {
-        session.record_to(path)?;
+        session.record_to(Recorder::place(path)?)?;
     }
     let stop = until(&mut signals, log.as_ref(), args.duration);
     let observed = observe(
@@ -214,7 +214,7 @@ pub(super) async fn record(common: &Common, args: &RecordArgs) -> Result<u8, Com
     let mut signals = Signals::catch()?;
     let mut attached = common.attach()?;
     let mut session = common.session(&args.label, Severity::Info);
-    session.record_to(&args.output)?;
+    session.record_to(Recorder::place(&args.output)?)?;
     let stop = until(&mut signals, None, args.duration);
     let observed = observe(
         &mut attached,

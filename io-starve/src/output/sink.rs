@@ -4,7 +4,7 @@
 //! hold up the observer. So lines wait in a bounded queue, and those that find it full are counted and reported.
 
 use std::{
-    fs::{File, OpenOptions},
+    fs::File,
     io::{self, Write},
     path::{Path, PathBuf},
     sync::{
@@ -16,6 +16,8 @@ use std::{
 };
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use crate::files::{Place, Purpose, hint};
 
 /// Lines that may wait: some MiB of alerts, which is hours of them.
 const QUEUE: usize = 4_096;
@@ -30,7 +32,7 @@ pub enum SinkError {
     #[error("the reader of standard output has gone")]
     Closed,
     /// The file cannot be opened.
-    #[error("cannot append to {path}: {source}; choose a place that this user may write to")]
+    #[error("cannot append to {path}: {source}; {}", hint(.source))]
     Open {
         /// The file.
         path: PathBuf,
@@ -116,14 +118,25 @@ impl Sink {
         Ok(sink)
     }
 
+    /// Opens a file to append to.
+    ///
+    /// # Errors
+    /// When it cannot be opened.
+    pub fn place(path: &Path) -> Result<Place, SinkError> {
+        Place::open(path, Purpose::Append).map_err(|source| SinkError::Open {
+            path: path.to_owned(),
+            source,
+        })
+    }
+
     /// Appends to a file, one write for each line.
     ///
     /// # Errors
-    /// When it cannot be opened, or no thread can be started.
-    pub fn file(path: &Path) -> Result<(Sink, Reopener), SinkError> {
-        let open = |path: &Path| OpenOptions::new().create(true).append(true).open(path);
-        let file = open(path).map_err(|source| SinkError::Open {
-            path: path.to_owned(),
+    /// When no thread can be started.
+    pub fn file(place: Place) -> Result<(Sink, Reopener), SinkError> {
+        let path = place.path().to_owned();
+        let file = place.begin().map_err(|source| SinkError::Open {
+            path: path.clone(),
             source,
         })?;
         let (sink, messages, report) = Sink::new(path.display().to_string());
@@ -132,7 +145,6 @@ impl Sink {
             queue: sink.queue.clone(),
         };
         let wanted = reopener.wanted.clone();
-        let path = path.to_owned();
         spawn(move || {
             let mut log: Log<File> = Log {
                 file,
@@ -142,7 +154,7 @@ impl Sink {
             };
             for message in messages {
                 if wanted.swap(false, Ordering::Relaxed) {
-                    match open(&log.path) {
+                    match Place::open(&log.path, Purpose::Append).and_then(Place::begin) {
                         Ok(file) => log.file = file,
                         // The old file is better than none.
                         Err(e) => complain!(
@@ -313,8 +325,9 @@ impl<W: Write> Log<W> {
         self.torn |= part_written;
         if !std::mem::replace(&mut self.troubled, true) {
             complain!(
-                "io-starve: cannot append to {}: {error}; alerts are lost until it works again",
-                self.path.display()
+                "io-starve: cannot append to {}: {error}; alerts are lost until it works again; {}",
+                self.path.display(),
+                hint(error)
             );
         }
     }
@@ -322,18 +335,25 @@ impl<W: Write> Log<W> {
 
 #[cfg(test)]
 mod tests {
+    use std::io::{BufRead, BufReader};
+
     use super::*;
+    use crate::files::tests::{fifo, reader};
+
+    fn to_file(path: &Path) -> (Sink, Reopener) {
+        Sink::file(Sink::place(path).unwrap()).unwrap()
+    }
 
     #[test]
     fn lines_are_appended_in_order_and_a_rotated_file_is_let_go() {
         let dir = tempfile::tempdir().unwrap();
         let (log, old) = (dir.path().join("log"), dir.path().join("log.1"));
         std::fs::write(&log, "before\n").unwrap();
-        let (mut sink, reopener) = Sink::file(&log).unwrap();
+        let (mut sink, reopener) = to_file(&log);
         sink.write("one\n".to_owned()).unwrap();
         drop(reopener);
         sink.finish().unwrap();
-        let (mut sink, reopener) = Sink::file(&log).unwrap();
+        let (mut sink, reopener) = to_file(&log);
         std::fs::rename(&log, &old).unwrap();
         reopener.reopen();
         sink.write("two\n".to_owned()).unwrap();
@@ -345,23 +365,35 @@ mod tests {
 
     #[test]
     fn a_file_that_cannot_be_opened_is_said_at_once() {
-        let error = Sink::file(Path::new("/proc/none/log")).unwrap_err();
-        assert!(
-            error
-                .to_string()
-                .starts_with("cannot append to /proc/none/log: "),
-            "{error}"
+        let error = Sink::place(Path::new("/proc/none/log")).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "cannot append to /proc/none/log: No such file or directory (os error 2); make its folder first"
         );
     }
 
     #[test]
     fn a_full_disk_does_not_end_the_sink() {
-        let (mut sink, reopener) = Sink::file(Path::new("/dev/full")).unwrap();
+        let (mut sink, reopener) = to_file(Path::new("/dev/full"));
         for _ in 0..3 {
             sink.write("x\n".to_owned()).unwrap();
         }
         drop(reopener);
         sink.finish().unwrap();
+    }
+
+    #[test]
+    fn a_pipe_keeps_lines_for_a_reader_that_comes_late() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = fifo(dir.path());
+        let (mut sink, reopener) = to_file(&path);
+        sink.write("early\n".to_owned()).unwrap();
+        let reader = reader(&path);
+        drop(reopener);
+        sink.finish().unwrap();
+        let mut line = String::new();
+        BufReader::new(reader).read_line(&mut line).unwrap();
+        assert_eq!(line, "early\n");
     }
 
     /// Takes 3 bytes, refuses twice, then takes everything.

@@ -225,7 +225,8 @@ impl Run {
             pipeline: serde_json::to_value(&self.pipeline).unwrap(),
             reporter: serde_json::to_value(&self.reporter).unwrap(),
         };
-        let mut recorder = Recorder::create(file.path(), &checkpoint).unwrap();
+        let place = Recorder::place(file.path()).unwrap();
+        let mut recorder = Recorder::create(place, &checkpoint).unwrap();
         for o in rest {
             recorder.write(o).unwrap();
         }

@@ -17,6 +17,7 @@ use crate::{
         sink::Sink,
         text,
     },
+    source::recording::Recorder,
 };
 
 use job::{Ended, Job, Signals, User};
@@ -41,12 +42,15 @@ pub(super) async fn run(common: &Common, args: &RunArgs) -> Result<u8, CommandEr
     let mut signals = Signals::catch()?;
     let mut attached = common.attach()?;
     let mut lines = match &args.json {
-        Some(path) => Some(Lines::new(Sink::file(path)?.0, LineFormat::Json)),
+        Some(path) => Some(Lines::new(
+            Sink::file(Sink::place(path)?)?.0,
+            LineFormat::Json,
+        )),
         None => None,
     };
     let mut session = common.session(&args.label, Severity::Info);
     if let Some(path) = &args.record {
-        session.record_to(path)?;
+        session.record_to(Recorder::place(path)?)?;
     }
     let mut job = match Job::start(&args.command, user.as_ref()) {
         Ok(job) => job,
