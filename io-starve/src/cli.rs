@@ -3,6 +3,7 @@
 use std::{ffi::OsString, path::PathBuf, time::Duration};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use jiff::SignedDuration;
 
 use crate::detect::{
     finding::{Kind, Severity},
@@ -253,18 +254,22 @@ impl FailOn {
     }
 }
 
+fn time(text: &str) -> Result<SignedDuration, String> {
+    text.parse()
+        .map_err(|_| "give a time with its unit: 250ms, 10s, 5m, 1h30m".to_owned())
+}
+
 fn duration(text: &str) -> Result<Duration, String> {
-    let parsed: Result<jiff::SignedDuration, _> = text.parse();
-    match parsed.ok().and_then(|d| Duration::try_from(d).ok()) {
-        Some(d) if !d.is_zero() => Ok(d),
-        _ => Err("give a time with its unit: 250ms, 10s, 5m, 1h30m".to_owned()),
+    match Duration::try_from(time(text)?) {
+        Ok(d) if !d.is_zero() => Ok(d),
+        _ => Err("give a time above 0: 250ms, 10s, 5m, 1h30m".to_owned()),
     }
 }
 
 fn interval(text: &str) -> Result<Duration, String> {
     let range = Duration::from_millis(50)..=Duration::from_secs(1);
-    match duration(text)? {
-        d if range.contains(&d) => Ok(d),
+    match Duration::try_from(time(text)?) {
+        Ok(d) if range.contains(&d) => Ok(d),
         _ => Err("give a time from 50ms to 1s".to_owned()),
     }
 }
@@ -377,10 +382,25 @@ mod tests {
     #[test]
     fn times_need_a_unit_and_must_be_within_their_range() {
         assert_eq!(duration("1h30m"), Ok(Duration::from_secs(5_400)));
-        for bad in ["", "10", "0s", "-1s", "x"] {
-            assert!(duration(bad).is_err(), "{bad}");
+        for bad in ["", "10", "0", "x"] {
+            assert!(
+                duration(bad).unwrap_err().contains("with its unit"),
+                "{bad}"
+            );
+            assert!(
+                interval(bad).unwrap_err().contains("with its unit"),
+                "{bad}"
+            );
         }
-        assert!(interval("49ms").is_err() && interval("1001ms").is_err());
+        for bad in ["0s", "-1s"] {
+            assert!(duration(bad).unwrap_err().contains("above 0"), "{bad}");
+        }
+        for bad in ["49ms", "1001ms", "0s", "-1s"] {
+            assert!(
+                interval(bad).unwrap_err().contains("from 50ms to 1s"),
+                "{bad}"
+            );
+        }
         assert_eq!(interval("1s"), Ok(Duration::from_secs(1)));
         for bad in ["0", "-1", "nan", "inf", "x"] {
             assert!(speed(bad).is_err(), "{bad}");

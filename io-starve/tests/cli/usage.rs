@@ -16,6 +16,8 @@ fn usage_errors_have_their_code_and_name_what_is_wrong() {
     says(&["frobnicate"], 2, "frobnicate");
     says(&["watch", "--interval", "5s"], 2, "from 50ms to 1s");
     says(&["watch", "--duration", "10"], 2, "with its unit");
+    says(&["watch", "--duration", "0s"], 2, "above 0");
+    says(&["watch", "--interval", "0s"], 2, "from 50ms to 1s");
     says(&["watch", "--label", "berlin"], 2, "KEY=VALUE");
     says(
         &["watch", "--min-severity", "bad"],
