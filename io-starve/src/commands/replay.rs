@@ -47,7 +47,12 @@ pub(super) async fn play<R: BufRead>(
     mode: tui::Mode,
 ) -> Result<u8, CommandError> {
     refuse_attach_options(matches)?;
-    let settings = judged_by(matches, &recording.checkpoint().settings, &common.settings)?;
+    let recorded = &recording.checkpoint().settings;
+    let settings = judged_by(matches, recorded, &common.settings)?;
+    // What was recorded is replayed as it was, sensible or not.
+    if recorded.check_order().is_ok() {
+        settings.check_order().map_err(CommandError::Usage)?;
+    }
     let audience = Audience {
         min_severity: args.min_severity,
         focus: Focus {

@@ -29,6 +29,13 @@ fn usage_errors_have_their_code_and_name_what_is_wrong() {
         2,
         "a share from 0 to 1",
     );
+    says(
+        &["watch", "--withheld-ms", "20000"],
+        2,
+        "--withheld-ms 20000 is above --withheld-critical-ms 10000",
+    );
+    says(&["--crawling-critical-ms", "5"], 2, "is above");
+    says(&["record", "-o", "/x/y", "--stuck-ms", "0"], 2, "1 or more");
     says(&["top", "--slots", "0"], 2, "0");
     says(
         &["explain", "read-starvatoin"],
@@ -45,6 +52,11 @@ fn run_keeps_2_for_its_command() {
         &["run", "--fail-on", "queue-stuk", "--", "true"],
         125,
         "did you mean `queue-stuck`?",
+    );
+    says(
+        &["run", "--crawling-ms", "0", "--", "true"],
+        125,
+        "--crawling-ms 0",
     );
     says(
         &["--interval", "1h", "run", "--", "true"],
