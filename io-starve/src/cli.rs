@@ -1,8 +1,15 @@
 //! The command line: what can be asked for. Nothing is done here.
 
-use std::{ffi::OsString, path::PathBuf, time::Duration};
+use std::{
+    ffi::OsString,
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{
+    Args, Parser, Subcommand, ValueEnum,
+    builder::{PathBufValueParser, TypedValueParser},
+};
 use jiff::SignedDuration;
 
 use crate::detect::{
@@ -123,7 +130,7 @@ pub enum ReplayFormat {
 /// Arguments of `watch`.
 #[derive(Debug, Clone, Args)]
 pub struct WatchArgs {
-    /// Append to this file, reopened on SIGHUP, instead of writing to standard output
+    /// Append to this file, reopened on SIGHUP, instead of writing to standard output, which - is too
     #[arg(long, short, value_name = "FILE")]
     pub output: Option<PathBuf>,
     /// How alerts are written
@@ -139,7 +146,7 @@ pub struct WatchArgs {
     #[arg(long, value_name = "KEY=VALUE", value_parser = label)]
     pub label: Vec<(String, String)>,
     /// Also record to this file
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", value_parser = named_file())]
     pub record: Option<PathBuf>,
 }
 
@@ -147,10 +154,10 @@ pub struct WatchArgs {
 #[derive(Debug, Clone, Args)]
 pub struct RunArgs {
     /// Also append alerts as JSON lines to this file
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", value_parser = named_file())]
     pub json: Option<PathBuf>,
     /// Also record to this file
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", value_parser = named_file())]
     pub record: Option<PathBuf>,
     /// Exit with 3 when such a finding opened and the command succeeded; repeatable
     #[arg(long, value_name = "KIND[:SEVERITY]", value_parser = fail_on)]
@@ -175,7 +182,7 @@ pub struct RunArgs {
 #[derive(Debug, Clone, Args)]
 pub struct RecordArgs {
     /// The file, replaced when it is there
-    #[arg(long, short, value_name = "FILE")]
+    #[arg(long, short, value_name = "FILE", value_parser = named_file())]
     pub output: PathBuf,
     /// Stop after this time (10s, 5m)
     #[arg(long, value_name = "TIME", value_parser = duration)]
@@ -188,7 +195,7 @@ pub struct RecordArgs {
 /// Arguments of `replay`.
 #[derive(Debug, Clone, Args)]
 pub struct ReplayArgs {
-    /// The recording
+    /// The recording; - is standard input
     pub file: PathBuf,
     /// How to show it
     #[command(flatten)]
@@ -252,6 +259,22 @@ impl FailOn {
     pub fn matches(&self, kind: Kind, severity: Severity) -> bool {
         kind == self.kind && severity >= self.severity
     }
+}
+
+/// True for what stands for standard input or output.
+pub fn is_dash(path: &Path) -> bool {
+    path.as_os_str() == "-"
+}
+
+/// A file, where standard output is not the place to write to: a recording is not text, and the output of a command
+/// is its own. Who wants that all the same has to say so.
+fn named_file() -> impl TypedValueParser<Value = PathBuf> {
+    PathBufValueParser::new().try_map(|path| match is_dash(&path) {
+        true => {
+            Err("this goes to a file; give its name, or /dev/stdout if standard output is meant")
+        }
+        false => Ok(path),
+    })
 }
 
 fn time(text: &str) -> Result<SignedDuration, String> {

@@ -10,7 +10,7 @@ use super::{
     signals::Signals,
 };
 use crate::{
-    cli::{AttachArgs, RecordArgs, WatchArgs},
+    cli::{AttachArgs, RecordArgs, WatchArgs, is_dash},
     detect::{finding::Severity, settings::Settings},
     kernel::{Attached, ReadError},
     model::{
@@ -178,7 +178,8 @@ pub(super) async fn watch(common: &Common, args: &WatchArgs) -> Result<u8, Comma
 async fn lines(common: &Common, args: &WatchArgs) -> Result<u8, CommandError> {
     let mut signals = Signals::catch()?;
     // What cannot be written is said before the kernel is asked for anything.
-    let output = args.output.as_deref().map(Sink::place).transpose()?;
+    let output = args.output.as_deref().filter(|path| !is_dash(path));
+    let output = output.map(Sink::place).transpose()?;
     let recording = args.record.as_deref().map(Recorder::place).transpose()?;
     let mut attached = common.attach()?;
     let (sink, log) = match output {

@@ -82,6 +82,15 @@ fn when_attaching_fails_old_files_keep_their_content_and_no_new_ones_stay() {
 }
 
 #[test]
+fn a_dash_is_standard_output_and_no_file() {
+    let shut = folder(0o555);
+    let mut command = as_nobody(["watch", "--output", "-"]);
+    let (code, _, err) = outcome(command.current_dir(shut.path()));
+    assert_eq!(code, 4, "{err}");
+    assert!(err.contains("not permitted"), "{err}");
+}
+
+#[test]
 fn a_pipe_that_nobody_reads_holds_nothing_up() {
     let dir = folder(0o755);
     let pipe = dir.path().join("pipe");

@@ -207,6 +207,43 @@ fn what_is_no_recording_is_named_as_such() {
 }
 
 #[test]
+fn a_recording_can_be_piped_in() {
+    let file = Run::new().record(&starvation()[..60]);
+    let bytes = std::fs::read(file.path()).unwrap();
+    let from_file = replay(&file, &["--format", "json"]);
+    let mut piped = io_starve(["replay", "-", "--format", "json"]);
+    assert_eq!(outcome(piped.write_stdin(bytes)), from_file);
+    let (code, _, err) = outcome(&mut io_starve(["replay", "-"]));
+    assert_eq!(code, 1);
+    assert!(
+        err.starts_with("io-starve: standard input is empty"),
+        "{err}"
+    );
+}
+
+#[test]
+fn what_was_piped_in_is_told_while_its_recorder_still_runs() {
+    let file = Run::new().record(&starvation()[..20]);
+    let mut child = Command::new(env!("CARGO_BIN_EXE_io-starve"))
+        .args(["replay", "-", "--format", "json"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut recorder = child.stdin.take().unwrap();
+    recorder
+        .write_all(&std::fs::read(file.path()).unwrap())
+        .unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap())
+        .lines()
+        .map(Result::unwrap);
+    assert!(lines.by_ref().any(|l| l.contains("\"event\":\"open\"")));
+    drop(recorder);
+    assert!(lines.last().unwrap().contains("recording-ended"));
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+}
+
+#[test]
 fn a_signal_ends_it_in_order() {
     for signal in ["INT", "TERM", "HUP"] {
         let file = Run::new().record(&starvation());

@@ -46,6 +46,14 @@ fn usage_errors_have_their_code_and_name_what_is_wrong() {
 }
 
 #[test]
+fn a_recording_does_not_go_to_standard_output_by_accident() {
+    says(&["record", "-o", "-"], 2, "/dev/stdout");
+    says(&["watch", "--record", "-"], 2, "/dev/stdout");
+    says(&["run", "--record", "-", "--", "true"], 125, "/dev/stdout");
+    says(&["run", "--json", "-", "--", "true"], 125, "/dev/stdout");
+}
+
+#[test]
 fn run_keeps_2_for_its_command() {
     says(&["run"], 125, "<CMD>");
     says(
