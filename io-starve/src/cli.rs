@@ -1,8 +1,16 @@
 //! The command line: what can be asked for. Nothing is done here.
 
-use std::{ffi::OsString, path::PathBuf, time::Duration};
+use std::{
+    ffi::OsString,
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{
+    Args, Parser, Subcommand, ValueEnum,
+    builder::{PathBufValueParser, TypedValueParser},
+};
+use jiff::SignedDuration;
 
 use crate::detect::{
     finding::{Kind, Severity},
@@ -122,7 +130,7 @@ pub enum ReplayFormat {
 /// Arguments of `watch`.
 #[derive(Debug, Clone, Args)]
 pub struct WatchArgs {
-    /// Append to this file, reopened on SIGHUP, instead of writing to standard output
+    /// Append to this file, reopened on SIGHUP, instead of writing to standard output, which - is too
     #[arg(long, short, value_name = "FILE")]
     pub output: Option<PathBuf>,
     /// How alerts are written
@@ -138,7 +146,7 @@ pub struct WatchArgs {
     #[arg(long, value_name = "KEY=VALUE", value_parser = label)]
     pub label: Vec<(String, String)>,
     /// Also record to this file
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", value_parser = named_file())]
     pub record: Option<PathBuf>,
 }
 
@@ -146,10 +154,10 @@ pub struct WatchArgs {
 #[derive(Debug, Clone, Args)]
 pub struct RunArgs {
     /// Also append alerts as JSON lines to this file
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", value_parser = named_file())]
     pub json: Option<PathBuf>,
     /// Also record to this file
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", value_parser = named_file())]
     pub record: Option<PathBuf>,
     /// Exit with 3 when such a finding opened and the command succeeded; repeatable
     #[arg(long, value_name = "KIND[:SEVERITY]", value_parser = fail_on)]
@@ -174,7 +182,7 @@ pub struct RunArgs {
 #[derive(Debug, Clone, Args)]
 pub struct RecordArgs {
     /// The file, replaced when it is there
-    #[arg(long, short, value_name = "FILE")]
+    #[arg(long, short, value_name = "FILE", value_parser = named_file())]
     pub output: PathBuf,
     /// Stop after this time (10s, 5m)
     #[arg(long, value_name = "TIME", value_parser = duration)]
@@ -187,7 +195,7 @@ pub struct RecordArgs {
 /// Arguments of `replay`.
 #[derive(Debug, Clone, Args)]
 pub struct ReplayArgs {
-    /// The recording
+    /// The recording; - is standard input
     pub file: PathBuf,
     /// How to show it
     #[command(flatten)]
@@ -253,18 +261,38 @@ impl FailOn {
     }
 }
 
+/// True for what stands for standard input or output.
+pub fn is_dash(path: &Path) -> bool {
+    path.as_os_str() == "-"
+}
+
+/// A file, where standard output is not the place to write to: a recording is not text, and the output of a command
+/// is its own. Who wants that all the same has to say so.
+fn named_file() -> impl TypedValueParser<Value = PathBuf> {
+    PathBufValueParser::new().try_map(|path| match is_dash(&path) {
+        true => {
+            Err("this goes to a file; give its name, or /dev/stdout if standard output is meant")
+        }
+        false => Ok(path),
+    })
+}
+
+fn time(text: &str) -> Result<SignedDuration, String> {
+    text.parse()
+        .map_err(|_| "give a time with its unit: 250ms, 10s, 5m, 1h30m".to_owned())
+}
+
 fn duration(text: &str) -> Result<Duration, String> {
-    let parsed: Result<jiff::SignedDuration, _> = text.parse();
-    match parsed.ok().and_then(|d| Duration::try_from(d).ok()) {
-        Some(d) if !d.is_zero() => Ok(d),
-        _ => Err("give a time with its unit: 250ms, 10s, 5m, 1h30m".to_owned()),
+    match Duration::try_from(time(text)?) {
+        Ok(d) if !d.is_zero() => Ok(d),
+        _ => Err("give a time above 0: 250ms, 10s, 5m, 1h30m".to_owned()),
     }
 }
 
 fn interval(text: &str) -> Result<Duration, String> {
     let range = Duration::from_millis(50)..=Duration::from_secs(1);
-    match duration(text)? {
-        d if range.contains(&d) => Ok(d),
+    match Duration::try_from(time(text)?) {
+        Ok(d) if range.contains(&d) => Ok(d),
         _ => Err("give a time from 50ms to 1s".to_owned()),
     }
 }
@@ -377,10 +405,25 @@ mod tests {
     #[test]
     fn times_need_a_unit_and_must_be_within_their_range() {
         assert_eq!(duration("1h30m"), Ok(Duration::from_secs(5_400)));
-        for bad in ["", "10", "0s", "-1s", "x"] {
-            assert!(duration(bad).is_err(), "{bad}");
+        for bad in ["", "10", "0", "x"] {
+            assert!(
+                duration(bad).unwrap_err().contains("with its unit"),
+                "{bad}"
+            );
+            assert!(
+                interval(bad).unwrap_err().contains("with its unit"),
+                "{bad}"
+            );
         }
-        assert!(interval("49ms").is_err() && interval("1001ms").is_err());
+        for bad in ["0s", "-1s"] {
+            assert!(duration(bad).unwrap_err().contains("above 0"), "{bad}");
+        }
+        for bad in ["49ms", "1001ms", "0s", "-1s"] {
+            assert!(
+                interval(bad).unwrap_err().contains("from 50ms to 1s"),
+                "{bad}"
+            );
+        }
         assert_eq!(interval("1s"), Ok(Duration::from_secs(1)));
         for bad in ["0", "-1", "nan", "inf", "x"] {
             assert!(speed(bad).is_err(), "{bad}");

@@ -14,6 +14,7 @@ macro_rules! complain {
 pub mod cli;
 pub mod commands;
 pub mod detect;
+pub mod files;
 pub mod kernel;
 pub mod model;
 pub mod output;

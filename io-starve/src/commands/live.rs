@@ -10,7 +10,7 @@ use super::{
     signals::Signals,
 };
 use crate::{
-    cli::{AttachArgs, RecordArgs, WatchArgs},
+    cli::{AttachArgs, RecordArgs, WatchArgs, is_dash},
     detect::{finding::Severity, settings::Settings},
     kernel::{Attached, ReadError},
     model::{
@@ -23,7 +23,7 @@ use crate::{
         reporter::Audience,
         sink::{Reopener, Sink},
     },
-    source::live::Live,
+    source::{live::Live, recording::Recorder},
     tui,
 };
 
@@ -177,15 +177,19 @@ pub(super) async fn watch(common: &Common, args: &WatchArgs) -> Result<u8, Comma
 
 async fn lines(common: &Common, args: &WatchArgs) -> Result<u8, CommandError> {
     let mut signals = Signals::catch()?;
+    // What cannot be written is said before the kernel is asked for anything.
+    let output = args.output.as_deref().filter(|path| !is_dash(path));
+    let output = output.map(Sink::place).transpose()?;
+    let recording = args.record.as_deref().map(Recorder::place).transpose()?;
     let mut attached = common.attach()?;
-    let (sink, log) = match &args.output {
-        Some(path) => Sink::file(path).map(|(sink, log)| (sink, Some(log)))?,
+    let (sink, log) = match output {
+        Some(place) => Sink::file(place).map(|(sink, log)| (sink, Some(log)))?,
         None => (Sink::stdout()?, None),
     };
     let mut lines = Lines::new(sink, args.format.into());
     let mut session = common.session(&args.label, args.min_severity);
-    if let Some(path) = &args.record {
-        session.record_to(path)?;
+    if let Some(place) = recording {
+        session.record_to(place)?;
     }
     let stop = until(&mut signals, log.as_ref(), args.duration);
     let observed = observe(
@@ -212,9 +216,10 @@ async fn lines(common: &Common, args: &WatchArgs) -> Result<u8, CommandError> {
 
 pub(super) async fn record(common: &Common, args: &RecordArgs) -> Result<u8, CommandError> {
     let mut signals = Signals::catch()?;
+    let recording = Recorder::place(&args.output)?;
     let mut attached = common.attach()?;
     let mut session = common.session(&args.label, Severity::Info);
-    session.record_to(&args.output)?;
+    session.record_to(recording)?;
     let stop = until(&mut signals, None, args.duration);
     let observed = observe(
         &mut attached,

@@ -119,12 +119,12 @@ fn run_was_asked_for() -> bool {
 
 fn dispatch(cli: Cli, matches: &ArgMatches) -> Result<u8, CommandError> {
     let matches = matches.subcommand().map_or(matches, |(_, m)| m);
-    let share = cli.settings.crawling_share;
-    if !(0.0..=1.0).contains(&share) {
-        return Err(CommandError::Usage(format!(
-            "--crawling-share {share}: give a share from 0 to 1"
-        )));
-    }
+    let checked = match cli.command {
+        // Those not given are the recording's, and only with them can it be said how they go together.
+        Some(Command::Replay(_) | Command::Demo(_)) => cli.settings.check_each(),
+        _ => cli.settings.check(),
+    };
+    checked.map_err(CommandError::Usage)?;
     let Cli {
         command,
         attach,

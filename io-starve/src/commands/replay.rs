@@ -15,7 +15,7 @@ use super::{
     signals::Signals,
 };
 use crate::{
-    cli::{ReplayArgs, ReplayFormat, ShowArgs},
+    cli::{ReplayArgs, ReplayFormat, ShowArgs, is_dash},
     detect::settings::Settings,
     output::{alert::StopReason, focus::Focus, reporter::Audience, sink::Sink},
     source::{
@@ -30,12 +30,32 @@ pub(super) async fn replay(
     matches: &ArgMatches,
     args: &ReplayArgs,
 ) -> Result<u8, CommandError> {
+    if is_dash(&args.file) {
+        return replay_input(common, matches, &args.show).await;
+    }
     let recording = Recording::open(&args.file)?;
     let name = args.file.file_name().unwrap_or(args.file.as_os_str());
     let mode = tui::Mode::Replay {
         name: name.to_string_lossy().into_owned(),
     };
     play(common, matches, &args.show, recording, mode).await
+}
+
+async fn replay_input(
+    common: &Common,
+    matches: &ArgMatches,
+    show: &ShowArgs,
+) -> Result<u8, CommandError> {
+    let input = std::io::stdin();
+    if input.is_terminal() {
+        return Err(CommandError::Usage(
+            "standard input is a terminal; pipe a recording into it, or give the name of a file"
+                .to_owned(),
+        ));
+    }
+    let name = "standard input".to_owned();
+    let recording = Recording::new(input.lock(), &name)?;
+    play(common, matches, show, recording, tui::Mode::Replay { name }).await
 }
 
 /// Plays an open recording.
@@ -47,7 +67,12 @@ pub(super) async fn play<R: BufRead>(
     mode: tui::Mode,
 ) -> Result<u8, CommandError> {
     refuse_attach_options(matches)?;
-    let settings = judged_by(matches, &recording.checkpoint().settings, &common.settings)?;
+    let recorded = &recording.checkpoint().settings;
+    let settings = judged_by(matches, recorded, &common.settings)?;
+    // What was recorded is replayed as it was, sensible or not.
+    if recorded.check_order().is_ok() {
+        settings.check_order().map_err(CommandError::Usage)?;
+    }
     let audience = Audience {
         min_severity: args.min_severity,
         focus: Focus {

@@ -1,10 +1,11 @@
 //! One run of the pipeline, live or replayed, and what is told of it.
 
-use std::{collections::BTreeMap, path::Path, time::Duration};
+use std::{collections::BTreeMap, time::Duration};
 
 use super::CommandError;
 use crate::{
     detect::settings::Settings,
+    files::Place,
     model::{observation::Observation, snapshot::Snapshot},
     output::{
         alert::{Alert, StopReason},
@@ -95,7 +96,7 @@ impl Session {
     }
 
     /// Records from now on.
-    pub(super) fn record_to(&mut self, path: &Path) -> Result<(), CommandError> {
+    pub(super) fn record_to(&mut self, place: Place) -> Result<(), CommandError> {
         let checkpoint = Checkpoint {
             settings: self.settings.clone(),
             labels: self.labels.clone(),
@@ -104,7 +105,7 @@ impl Session {
             pipeline: serde_json::to_value(&self.pipeline)?,
             reporter: serde_json::to_value(&self.reporter)?,
         };
-        self.recorder = Some(Recorder::create(path, &checkpoint)?);
+        self.recorder = Some(Recorder::create(place, &checkpoint)?);
         Ok(())
     }
 

@@ -95,3 +95,114 @@ impl Default for Settings {
         }
     }
 }
+
+impl Settings {
+    /// What makes no sense about these thresholds, in a sentence for whoever typed them.
+    ///
+    /// # Errors
+    /// With that sentence.
+    pub fn check(&self) -> Result<(), String> {
+        self.check_each()?;
+        self.check_order()
+    }
+
+    /// The same for each threshold by itself.
+    ///
+    /// # Errors
+    /// With the sentence.
+    pub fn check_each(&self) -> Result<(), String> {
+        let share = self.crawling_share;
+        // Not a number is in no range.
+        if !(0.0..=1.0).contains(&share) {
+            return Err(format!(
+                "--crawling-share {share}: give a share from 0 to 1"
+            ));
+        }
+        let times = [
+            ("withheld-ms", self.withheld_ms),
+            ("crawling-ms", self.crawling_ms),
+            ("stuck-ms", self.stuck_ms),
+        ];
+        match times.into_iter().find(|(_, ms)| *ms == 0) {
+            Some((name, _)) => Err(format!(
+                "--{name} 0 would make a finding of every wait; give 1 or more"
+            )),
+            None => Ok(()),
+        }
+    }
+
+    /// The same for those that must go together.
+    ///
+    /// # Errors
+    /// With the sentence.
+    pub fn check_order(&self) -> Result<(), String> {
+        let pairs = [
+            ("withheld", self.withheld_ms, self.withheld_critical_ms),
+            ("crawling", self.crawling_ms, self.crawling_critical_ms),
+        ];
+        match pairs
+            .into_iter()
+            .find(|(_, warning, critical)| warning > critical)
+        {
+            Some((name, warning, critical)) => Err(format!(
+                "--{name}-ms {warning} is above --{name}-critical-ms {critical}, so the warning would come after the alarm; \
+                 lower the first or raise the second"
+            )),
+            None => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn says(change: fn(&mut Settings)) -> String {
+        let mut settings = Settings::default();
+        change(&mut settings);
+        settings.check().err().unwrap_or_default()
+    }
+
+    #[test]
+    fn the_defaults_and_the_limits_make_sense() {
+        assert_eq!(says(|_| {}), "");
+        assert_eq!(says(|s| s.withheld_ms = s.withheld_critical_ms), "");
+        assert_eq!(says(|s| s.crawling_ms = s.crawling_critical_ms), "");
+        assert_eq!(says(|s| s.stuck_ms = 1), "");
+        assert_eq!(says(|s| s.hold_down = 0), "");
+        assert_eq!(says(|s| s.crawling_share = 0.0), "");
+        assert_eq!(says(|s| s.crawling_share = 1.0), "");
+    }
+
+    #[test]
+    fn a_warning_comes_before_its_alarm() {
+        assert_eq!(
+            says(|s| s.withheld_ms = 10_001),
+            "--withheld-ms 10001 is above --withheld-critical-ms 10000, so the warning would come after the alarm; \
+             lower the first or raise the second"
+        );
+        assert!(says(|s| s.withheld_critical_ms = 0).starts_with("--withheld-ms 1000 is above"));
+        assert!(
+            says(|s| s.crawling_critical_ms = 29_999)
+                .starts_with("--crawling-ms 30000 is above --crawling-critical-ms 29999")
+        );
+    }
+
+    #[test]
+    fn nothing_is_no_wait_and_a_share_is_one() {
+        assert!(says(|s| s.withheld_ms = 0).starts_with("--withheld-ms 0 would"));
+        assert!(says(|s| s.crawling_ms = 0).starts_with("--crawling-ms 0 would"));
+        assert!(says(|s| s.stuck_ms = 0).starts_with("--stuck-ms 0 would"));
+        for share in [f64::NAN, f64::INFINITY, -0.1, 1.1] {
+            let settings = Settings {
+                crawling_share: share,
+                ..Settings::default()
+            };
+            let said = settings.check().unwrap_err();
+            assert_eq!(
+                said,
+                format!("--crawling-share {share}: give a share from 0 to 1")
+            );
+        }
+    }
+}

@@ -4,6 +4,7 @@ pub mod alert;
 pub mod doctor;
 pub mod focus;
 pub mod format;
+mod log;
 pub mod reporter;
 pub mod sink;
 pub mod text;

@@ -4,18 +4,21 @@
 //! hold up the observer. So lines wait in a bounded queue, and those that find it full are counted and reported.
 
 use std::{
-    fs::{File, OpenOptions},
+    fs::File,
     io::{self, Write},
     path::{Path, PathBuf},
     sync::{
         Arc,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
         mpsc::{Receiver, SyncSender, TrySendError, sync_channel},
     },
     time::Duration,
 };
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use super::log::Log;
+use crate::files::{Place, Purpose, hint};
 
 /// Lines that may wait: some MiB of alerts, which is hours of them.
 const QUEUE: usize = 4_096;
@@ -30,7 +33,7 @@ pub enum SinkError {
     #[error("the reader of standard output has gone")]
     Closed,
     /// The file cannot be opened.
-    #[error("cannot append to {path}: {source}; choose a place that this user may write to")]
+    #[error("cannot append to {path}: {source}; {}", hint(.source))]
     Open {
         /// The file.
         path: PathBuf,
@@ -53,6 +56,16 @@ pub enum SinkError {
         /// Where to.
         target: String,
     },
+    /// Some lines were refused on the way, which did not end the run.
+    #[error("{lines} could not be written to {target}: {source}; {}", hint(.source), lines = lines_in_words(*.lines))]
+    Refused {
+        /// How many.
+        lines: u64,
+        /// Where to.
+        target: String,
+        /// The system's words for the last of them.
+        source: io::Error,
+    },
 }
 
 fn lines_in_words(n: u64) -> String {
@@ -66,12 +79,16 @@ fn lines_in_words(n: u64) -> String {
 #[derive(Debug)]
 pub struct Sink {
     queue: SyncSender<Message>,
-    done: Receiver<Result<(), SinkError>>,
+    done: Receiver<Report>,
     target: String,
     is_stdout: bool,
-    sent: u64,
-    dropped: u64,
+    given: u64,
+    written: Arc<AtomicU64>,
+    found_no_room: bool,
 }
+
+/// How writing ended: with an error that was its end, or with the last one of those that were not.
+type Report = Result<Option<io::Error>, SinkError>;
 
 #[derive(Debug)]
 enum Message {
@@ -104,26 +121,40 @@ impl Sink {
     pub fn stdout() -> Result<Sink, SinkError> {
         let (mut sink, messages, report) = Sink::new("standard output".to_owned());
         sink.is_stdout = true;
+        let written = sink.written.clone();
         spawn(move || {
             let mut out = io::stdout();
             let result = messages.iter().try_for_each(|message| match message {
                 Message::Wake => Ok(()),
-                Message::Line(line) => write_to_stdout(&mut out, &line),
+                Message::Line(line) => write_to_stdout(&mut out, &line).map(|()| {
+                    written.fetch_add(1, Ordering::Relaxed);
+                }),
             });
             // Nobody waits for it any more when the program is ending.
-            let _ = report.send(result);
+            let _ = report.send(result.map(|()| None));
         })?;
         Ok(sink)
+    }
+
+    /// Opens a file to append to.
+    ///
+    /// # Errors
+    /// When it cannot be opened.
+    pub fn place(path: &Path) -> Result<Place, SinkError> {
+        Place::open(path, Purpose::Append).map_err(|source| SinkError::Open {
+            path: path.to_owned(),
+            source,
+        })
     }
 
     /// Appends to a file, one write for each line.
     ///
     /// # Errors
-    /// When it cannot be opened, or no thread can be started.
-    pub fn file(path: &Path) -> Result<(Sink, Reopener), SinkError> {
-        let open = |path: &Path| OpenOptions::new().create(true).append(true).open(path);
-        let file = open(path).map_err(|source| SinkError::Open {
-            path: path.to_owned(),
+    /// When no thread can be started.
+    pub fn file(place: Place) -> Result<(Sink, Reopener), SinkError> {
+        let path = place.path().to_owned();
+        let file = place.begin().map_err(|source| SinkError::Open {
+            path: path.clone(),
             source,
         })?;
         let (sink, messages, report) = Sink::new(path.display().to_string());
@@ -132,35 +163,25 @@ impl Sink {
             queue: sink.queue.clone(),
         };
         let wanted = reopener.wanted.clone();
-        let path = path.to_owned();
+        let written = sink.written.clone();
         spawn(move || {
-            let mut log: Log<File> = Log {
-                file,
-                path,
-                torn: false,
-                troubled: false,
-            };
+            let mut log = Log::new(file, path);
             for message in messages {
                 if wanted.swap(false, Ordering::Relaxed) {
-                    match open(&log.path) {
-                        Ok(file) => log.file = file,
-                        // The old file is better than none.
-                        Err(e) => complain!(
-                            "io-starve: cannot reopen {}: {e}; still writing to the old file",
-                            log.path.display()
-                        ),
-                    }
+                    reopen(&mut log);
                 }
-                if let Message::Line(line) = message {
-                    log.write(&line);
+                if let Message::Line(line) = message
+                    && log.write(&line)
+                {
+                    written.fetch_add(1, Ordering::Relaxed);
                 }
             }
-            let _ = report.send(Ok(()));
+            let _ = report.send(Ok(log.last_error()));
         })?;
         Ok((sink, reopener))
     }
 
-    fn new(target: String) -> (Sink, Receiver<Message>, SyncSender<Result<(), SinkError>>) {
+    fn new(target: String) -> (Sink, Receiver<Message>, SyncSender<Report>) {
         let (queue, messages) = sync_channel(QUEUE);
         let (report, done) = sync_channel(1);
         let sink = Sink {
@@ -168,8 +189,9 @@ impl Sink {
             done,
             target,
             is_stdout: false,
-            sent: 0,
-            dropped: 0,
+            given: 0,
+            written: Arc::default(),
+            found_no_room: false,
         };
         (sink, messages, report)
     }
@@ -180,16 +202,16 @@ impl Sink {
     /// When the target does not take lines any more. A line that finds no room is counted instead and reported
     /// by [`Sink::finish`].
     pub fn write(&mut self, line: String) -> Result<(), SinkError> {
+        self.given += 1;
         match self.queue.try_send(Message::Line(line)) {
-            Ok(()) => self.sent += 1,
+            Ok(()) => {}
             Err(TrySendError::Full(_)) => {
-                if self.dropped == 0 {
+                if !std::mem::replace(&mut self.found_no_room, true) {
                     complain!(
                         "io-starve: {} takes no lines, some are lost; is its disk stuck or its reader stopped?",
                         self.target
                     );
                 }
-                self.dropped += 1;
             }
             Err(TrySendError::Disconnected(_)) => {
                 return Err(self
@@ -229,18 +251,35 @@ impl Sink {
             queue,
             done,
             target,
-            sent,
-            dropped,
+            given,
+            written,
             ..
         } = self;
         // The thread ends when nobody can send; a reopener held by the signal handler must not keep it.
         drop(queue);
-        let left = |lines| Err(SinkError::Left { lines, target });
-        match done.recv_timeout(LAST_WRITE) {
-            Ok(Ok(())) if dropped > 0 => left(dropped),
-            Ok(result) => result,
-            Err(_) => left(sent + dropped),
+        let report = done.recv_timeout(LAST_WRITE);
+        let lines = given.saturating_sub(written.load(Ordering::Relaxed));
+        match report {
+            Ok(Err(e)) => Err(e),
+            Ok(Ok(Some(source))) => Err(SinkError::Refused {
+                lines,
+                target,
+                source,
+            }),
+            Ok(Ok(None)) if lines == 0 => Ok(()),
+            Ok(Ok(None)) | Err(_) => Err(SinkError::Left { lines, target }),
         }
+    }
+}
+
+fn reopen(log: &mut Log<File>) {
+    match Place::open(log.path(), Purpose::Append).and_then(Place::begin) {
+        Ok(file) => log.go_on_in(file),
+        // The old file is better than none.
+        Err(e) => complain!(
+            "io-starve: cannot reopen {}: {e}; still writing to the old file",
+            log.path().display()
+        ),
     }
 }
 
@@ -272,68 +311,27 @@ pub fn print(text: &str) -> Result<(), SinkError> {
     }
 }
 
-/// A file that alerts are appended to.
-struct Log<W> {
-    file: W,
-    path: PathBuf,
-    /// The last line was written in part.
-    torn: bool,
-    /// The last write failed, and that was said.
-    troubled: bool,
-}
-
-impl<W: Write> Log<W> {
-    /// A daemon does not end because a disk is full: it says so once and goes on trying.
-    fn write(&mut self, line: &str) {
-        // What follows a torn line must be a line of its own.
-        let torn_end = if self.torn { "\n" } else { "" };
-        let bytes = [torn_end, line].concat();
-        let mut rest = bytes.as_bytes();
-        while !rest.is_empty() {
-            match self.file.write(rest) {
-                Ok(0) => {
-                    return self
-                        .trouble(rest.len() < bytes.len(), &io::ErrorKind::WriteZero.into());
-                }
-                Ok(n) => rest = &rest[n..],
-                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-                Err(e) => return self.trouble(rest.len() < bytes.len(), &e),
-            }
-        }
-        self.torn = false;
-        if std::mem::take(&mut self.troubled) {
-            complain!(
-                "io-starve: {} takes lines again; those in between are lost",
-                self.path.display()
-            );
-        }
-    }
-
-    fn trouble(&mut self, part_written: bool, error: &io::Error) {
-        self.torn |= part_written;
-        if !std::mem::replace(&mut self.troubled, true) {
-            complain!(
-                "io-starve: cannot append to {}: {error}; alerts are lost until it works again",
-                self.path.display()
-            );
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use std::io::{BufRead, BufReader};
+
     use super::*;
+    use crate::files::tests::{fifo, reader};
+
+    fn to_file(path: &Path) -> (Sink, Reopener) {
+        Sink::file(Sink::place(path).unwrap()).unwrap()
+    }
 
     #[test]
     fn lines_are_appended_in_order_and_a_rotated_file_is_let_go() {
         let dir = tempfile::tempdir().unwrap();
         let (log, old) = (dir.path().join("log"), dir.path().join("log.1"));
         std::fs::write(&log, "before\n").unwrap();
-        let (mut sink, reopener) = Sink::file(&log).unwrap();
+        let (mut sink, reopener) = to_file(&log);
         sink.write("one\n".to_owned()).unwrap();
         drop(reopener);
         sink.finish().unwrap();
-        let (mut sink, reopener) = Sink::file(&log).unwrap();
+        let (mut sink, reopener) = to_file(&log);
         std::fs::rename(&log, &old).unwrap();
         reopener.reopen();
         sink.write("two\n".to_owned()).unwrap();
@@ -345,63 +343,55 @@ mod tests {
 
     #[test]
     fn a_file_that_cannot_be_opened_is_said_at_once() {
-        let error = Sink::file(Path::new("/proc/none/log")).unwrap_err();
-        assert!(
-            error
-                .to_string()
-                .starts_with("cannot append to /proc/none/log: "),
-            "{error}"
+        let error = Sink::place(Path::new("/proc/none/log")).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "cannot append to /proc/none/log: No such file or directory (os error 2); make its folder first"
         );
     }
 
     #[test]
     fn a_full_disk_does_not_end_the_sink() {
-        let (mut sink, reopener) = Sink::file(Path::new("/dev/full")).unwrap();
+        let (mut sink, reopener) = to_file(Path::new("/dev/full"));
         for _ in 0..3 {
             sink.write("x\n".to_owned()).unwrap();
         }
         drop(reopener);
-        sink.finish().unwrap();
-    }
-
-    /// Takes 3 bytes, refuses twice, then takes everything.
-    #[derive(Default)]
-    struct Tight {
-        bytes: Vec<u8>,
-        calls: u32,
-    }
-
-    impl Write for Tight {
-        fn write(&mut self, data: &[u8]) -> io::Result<usize> {
-            self.calls += 1;
-            let n = match self.calls {
-                1 => 3,
-                2 | 3 => return Err(io::ErrorKind::StorageFull.into()),
-                _ => data.len(),
-            };
-            self.bytes.extend(&data[..n]);
-            Ok(n)
-        }
-
-        fn flush(&mut self) -> io::Result<()> {
-            Ok(())
-        }
+        assert_eq!(
+            sink.finish().unwrap_err().to_string(),
+            "3 lines could not be written to /dev/full: No space left on device (os error 28); \
+             free space or choose another disk"
+        );
     }
 
     #[test]
-    fn what_follows_a_torn_line_is_a_line_of_its_own() {
-        let mut log = Log {
-            file: Tight::default(),
-            path: PathBuf::from("tight"),
-            torn: false,
-            troubled: false,
-        };
-        for line in ["first\n", "second\n", "third\n", "fourth\n"] {
-            log.write(line);
+    fn lines_that_a_stopped_reader_left_are_counted_and_no_others() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = fifo(dir.path());
+        let reader = reader(&path);
+        let (mut sink, reopener) = to_file(&path);
+        // The first fits into the pipe, the second does not.
+        let long = "x".repeat(1 << 20) + "\n";
+        for line in ["taken\n".to_owned(), long, "waiting\n".to_owned()] {
+            sink.write(line).unwrap();
         }
-        assert_eq!(
-            String::from_utf8(log.file.bytes).unwrap(),
-            "fir\nthird\nfourth\n"
-        );
+        drop(reopener);
+        let said = sink.finish().unwrap_err().to_string();
+        assert!(said.starts_with("2 lines could not be written: "), "{said}");
+        drop(reader);
+    }
+
+    #[test]
+    fn a_pipe_keeps_lines_for_a_reader_that_comes_late() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = fifo(dir.path());
+        let (mut sink, reopener) = to_file(&path);
+        sink.write("early\n".to_owned()).unwrap();
+        let reader = reader(&path);
+        drop(reopener);
+        sink.finish().unwrap();
+        let mut line = String::new();
+        BufReader::new(reader).read_line(&mut line).unwrap();
+        assert_eq!(line, "early\n");
     }
 }

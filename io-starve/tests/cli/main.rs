@@ -3,13 +3,17 @@
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
 
 mod alerts;
+mod files;
 mod replay;
 mod stream;
 mod usage;
 
-use std::{fs::File, os::fd::IntoRawFd};
+use std::{fs::File, os::fd::IntoRawFd, time::Duration};
 
 use assert_cmd::Command;
+
+/// Whoever takes longer hangs.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The program with these arguments.
 fn io_starve<I, S>(args: I) -> Command
@@ -18,14 +22,16 @@ where
     S: AsRef<std::ffi::OsStr>,
 {
     let mut command = Command::cargo_bin("io-starve").unwrap();
-    command
-        .args(args)
-        .timeout(std::time::Duration::from_secs(60));
+    command.args(args).timeout(PATIENCE);
     command
 }
 
 /// The same without root: root gives it up first.
-fn as_nobody<const N: usize>(args: [&str; N]) -> Command {
+fn as_nobody<I>(args: I) -> Command
+where
+    I: IntoIterator,
+    I::Item: AsRef<std::ffi::OsStr>,
+{
     if !rustix::process::geteuid().is_root() {
         return io_starve(args);
     }
@@ -37,7 +43,8 @@ fn as_nobody<const N: usize>(args: [&str; N]) -> Command {
     // Stays open for the command that is yet to be started.
     command
         .arg(format!("/proc/self/fd/{}", program.into_raw_fd()))
-        .args(args);
+        .args(args)
+        .timeout(PATIENCE);
     command
 }
 

@@ -5,7 +5,7 @@ use std::{
     process::{Command, Stdio},
 };
 
-use io_starve::output::alert::Alert;
+use io_starve::{detect::settings::Settings, output::alert::Alert};
 use tempfile::NamedTempFile;
 
 use crate::{
@@ -84,16 +84,57 @@ fn other_thresholds_judge_anew_from_the_beginning_only() {
             "json",
             "--withheld-ms",
             "60000",
+            "--withheld-critical-ms",
+            "60000",
             "--crawling-ms",
+            "9999999",
+            "--crawling-critical-ms",
             "9999999",
         ],
     );
     assert_eq!(code, 0);
     assert_eq!(about_findings(out.lines()), Vec::<String>::new());
     let middle = live(30).0.record(&list[30..]);
-    let (code, _, err) = replay(&middle, &["--format", "json", "--withheld-ms", "60000"]);
+    let (code, _, err) = replay(&middle, &["--format", "json", "--withheld-ms", "6000"]);
     assert_eq!(code, 2);
     assert!(err.contains("in the middle of a run"), "{err}");
+}
+
+#[test]
+fn thresholds_must_go_together_with_those_that_were_recorded() {
+    let odd = Settings {
+        withheld_ms: 500,
+        withheld_critical_ms: 400,
+        ..Settings::default()
+    };
+    let fast = Settings {
+        withheld_critical_ms: 600,
+        ..odd.clone()
+    };
+    let play = |settings: &Settings, args: &[&str]| {
+        let file = Run::judged_by(settings.clone()).record(&starvation()[..2]);
+        replay(&file, args)
+    };
+    // 1000 would be more than 800, but it is not what is asked for.
+    let (code, _, err) = play(&fast, &["--withheld-critical-ms", "800"]);
+    assert_eq!((code, err.as_str()), (0, ""));
+    let (code, _, err) = play(&fast, &["--withheld-ms", "800"]);
+    assert_eq!(code, 2, "{err}");
+    assert!(
+        err.contains("--withheld-ms 800 is above --withheld-critical-ms 600"),
+        "{err}"
+    );
+    // There was a time when anything could be given.
+    let (code, _, err) = play(&odd, &[]);
+    assert_eq!((code, err.as_str()), (0, ""));
+    for args in [["--stuck-ms", "0"], ["--crawling-share", "nan"]] {
+        let (code, _, err) = play(&odd, &args);
+        assert_eq!(code, 2, "{err}");
+        assert!(
+            err.starts_with(&format!("io-starve: {} ", args[0])),
+            "{err}"
+        );
+    }
 }
 
 #[test]
@@ -163,6 +204,43 @@ fn what_is_no_recording_is_named_as_such() {
     let (code, _, err) = outcome(&mut io_starve(["replay", "/"]));
     assert_eq!(code, 1);
     assert!(err.contains("directory"), "{err}");
+}
+
+#[test]
+fn a_recording_can_be_piped_in() {
+    let file = Run::new().record(&starvation()[..60]);
+    let bytes = std::fs::read(file.path()).unwrap();
+    let from_file = replay(&file, &["--format", "json"]);
+    let mut piped = io_starve(["replay", "-", "--format", "json"]);
+    assert_eq!(outcome(piped.write_stdin(bytes)), from_file);
+    let (code, _, err) = outcome(&mut io_starve(["replay", "-"]));
+    assert_eq!(code, 1);
+    assert!(
+        err.starts_with("io-starve: standard input is empty"),
+        "{err}"
+    );
+}
+
+#[test]
+fn what_was_piped_in_is_told_while_its_recorder_still_runs() {
+    let file = Run::new().record(&starvation()[..20]);
+    let mut child = Command::new(env!("CARGO_BIN_EXE_io-starve"))
+        .args(["replay", "-", "--format", "json"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut recorder = child.stdin.take().unwrap();
+    recorder
+        .write_all(&std::fs::read(file.path()).unwrap())
+        .unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap())
+        .lines()
+        .map(Result::unwrap);
+    assert!(lines.by_ref().any(|l| l.contains("\"event\":\"open\"")));
+    drop(recorder);
+    assert!(lines.last().unwrap().contains("recording-ended"));
+    assert_eq!(child.wait().unwrap().code(), Some(0));
 }
 
 #[test]

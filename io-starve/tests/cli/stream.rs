@@ -190,14 +190,18 @@ pub struct Run {
 
 impl Run {
     pub fn new() -> Run {
+        Run::judged_by(Settings::default())
+    }
+
+    pub fn judged_by(settings: Settings) -> Run {
         let audience = Audience {
             min_severity: Severity::Info,
             focus: Focus::default(),
             status_ns: 60_000_000_000,
         };
         Run {
-            pipeline: Pipeline::new(Settings::default()),
-            reporter: Reporter::new(Settings::default(), labels(), 250, audience),
+            pipeline: Pipeline::new(settings.clone()),
+            reporter: Reporter::new(settings, labels(), 250, audience),
             observations: 0,
         }
     }
@@ -218,14 +222,15 @@ impl Run {
     pub fn record(&self, rest: &[Observation]) -> NamedTempFile {
         let file = NamedTempFile::new().unwrap();
         let checkpoint = Checkpoint {
-            settings: Settings::default(),
+            settings: self.pipeline.settings().clone(),
             labels: labels(),
             interval_ms: 250,
             observations: self.observations,
             pipeline: serde_json::to_value(&self.pipeline).unwrap(),
             reporter: serde_json::to_value(&self.reporter).unwrap(),
         };
-        let mut recorder = Recorder::create(file.path(), &checkpoint).unwrap();
+        let place = Recorder::place(file.path()).unwrap();
+        let mut recorder = Recorder::create(place, &checkpoint).unwrap();
         for o in rest {
             recorder.write(o).unwrap();
         }

@@ -16,6 +16,8 @@ fn usage_errors_have_their_code_and_name_what_is_wrong() {
     says(&["frobnicate"], 2, "frobnicate");
     says(&["watch", "--interval", "5s"], 2, "from 50ms to 1s");
     says(&["watch", "--duration", "10"], 2, "with its unit");
+    says(&["watch", "--duration", "0s"], 2, "above 0");
+    says(&["watch", "--interval", "0s"], 2, "from 50ms to 1s");
     says(&["watch", "--label", "berlin"], 2, "KEY=VALUE");
     says(
         &["watch", "--min-severity", "bad"],
@@ -27,6 +29,13 @@ fn usage_errors_have_their_code_and_name_what_is_wrong() {
         2,
         "a share from 0 to 1",
     );
+    says(
+        &["watch", "--withheld-ms", "20000"],
+        2,
+        "--withheld-ms 20000 is above --withheld-critical-ms 10000",
+    );
+    says(&["--crawling-critical-ms", "5"], 2, "is above");
+    says(&["record", "-o", "/x/y", "--stuck-ms", "0"], 2, "1 or more");
     says(&["top", "--slots", "0"], 2, "0");
     says(
         &["explain", "read-starvatoin"],
@@ -37,12 +46,25 @@ fn usage_errors_have_their_code_and_name_what_is_wrong() {
 }
 
 #[test]
+fn a_recording_does_not_go_to_standard_output_by_accident() {
+    says(&["record", "-o", "-"], 2, "/dev/stdout");
+    says(&["watch", "--record", "-"], 2, "/dev/stdout");
+    says(&["run", "--record", "-", "--", "true"], 125, "/dev/stdout");
+    says(&["run", "--json", "-", "--", "true"], 125, "/dev/stdout");
+}
+
+#[test]
 fn run_keeps_2_for_its_command() {
     says(&["run"], 125, "<CMD>");
     says(
         &["run", "--fail-on", "queue-stuk", "--", "true"],
         125,
         "did you mean `queue-stuck`?",
+    );
+    says(
+        &["run", "--crawling-ms", "0", "--", "true"],
+        125,
+        "--crawling-ms 0",
     );
     says(
         &["--interval", "1h", "run", "--", "true"],

@@ -17,6 +17,7 @@ use crate::{
         sink::Sink,
         text,
     },
+    source::recording::Recorder,
 };
 
 use job::{Ended, Job, Signals, User};
@@ -39,14 +40,16 @@ pub(super) enum RunError {
 pub(super) async fn run(common: &Common, args: &RunArgs) -> Result<u8, CommandError> {
     let user = args.user.as_deref().map(User::find).transpose()?;
     let mut signals = Signals::catch()?;
+    let json = args.json.as_deref().map(Sink::place).transpose()?;
+    let recording = args.record.as_deref().map(Recorder::place).transpose()?;
     let mut attached = common.attach()?;
-    let mut lines = match &args.json {
-        Some(path) => Some(Lines::new(Sink::file(path)?.0, LineFormat::Json)),
+    let mut lines = match json {
+        Some(place) => Some(Lines::new(Sink::file(place)?.0, LineFormat::Json)),
         None => None,
     };
     let mut session = common.session(&args.label, Severity::Info);
-    if let Some(path) = &args.record {
-        session.record_to(path)?;
+    if let Some(place) = recording {
+        session.record_to(place)?;
     }
     let mut job = match Job::start(&args.command, user.as_ref()) {
         Ok(job) => job,

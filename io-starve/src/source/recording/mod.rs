@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 pub use read::{Ending, Recording};
 pub use write::Recorder;
 
-use crate::{detect::settings::Settings, model::observation::Observation};
+use crate::{detect::settings::Settings, files::hint, model::observation::Observation};
 
 /// Version of the format that this build writes, and the newest that it reads.
 pub const FORMAT: u32 = 1;
@@ -93,7 +93,7 @@ pub enum RecordingError {
         source: io::Error,
     },
     /// The file cannot be made.
-    #[error("cannot record to {path}: {source}; choose a place that this user may write to")]
+    #[error("cannot record to {path}: {source}; {}", hint(.source))]
     Create {
         /// The file.
         path: PathBuf,
@@ -102,8 +102,9 @@ pub enum RecordingError {
     },
     /// Writing failed later on.
     #[error(
-        "recording to {path} ended: {source}; {} were kept and replay up to there; free space or record to another disk",
-        observations_in_words(*.kept)
+        "recording to {path} ended: {source}; {} were kept and replay up to there; {}",
+        observations_in_words(*.kept),
+        hint(.source)
     )]
     Write {
         /// The file.
@@ -115,7 +116,8 @@ pub enum RecordingError {
     },
     /// The disk took nothing for so long that the queue is full.
     #[error(
-        "recording to {path} ended: its disk has taken nothing for about {seconds} s; record to a disk that is not the one under observation, or to a tmpfs"
+        "recording to {path} ended: its disk, or its reader if it is a pipe, has taken nothing for about {seconds} s; \
+         record to a disk that is not the one under observation, or to a tmpfs"
     )]
     Stuck {
         /// The file.

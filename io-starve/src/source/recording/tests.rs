@@ -45,7 +45,8 @@ pub(crate) fn checkpoint() -> Checkpoint {
 /// The bytes of a recording of these.
 pub(crate) fn recorded(list: &[Observation]) -> Vec<u8> {
     let file = NamedTempFile::new().unwrap();
-    let mut recorder = Recorder::create(file.path(), &checkpoint()).unwrap();
+    let place = Recorder::place(file.path()).unwrap();
+    let mut recorder = Recorder::create(place, &checkpoint()).unwrap();
     for o in list {
         recorder.write(o).unwrap();
     }
@@ -192,16 +193,19 @@ fn a_frame_that_would_eat_the_memory_is_refused() {
 
 #[test]
 fn no_place_to_record_to_is_said_at_once() {
-    let error =
-        Recorder::create(std::path::Path::new("/proc/none/x.rec"), &checkpoint()).unwrap_err();
+    let place = |path| Recorder::place(std::path::Path::new(path));
+    let error = place("/proc/none/x.rec").unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "cannot record to /proc/none/x.rec: No such file or directory (os error 2); make its folder first"
+    );
+    let error = Recorder::create(place("/dev/full").unwrap(), &checkpoint()).unwrap_err();
     assert!(
         error
             .to_string()
-            .starts_with("cannot record to /proc/none/x.rec: "),
+            .ends_with("No space left on device (os error 28); free space or choose another disk"),
         "{error}"
     );
-    let error = Recorder::create(std::path::Path::new("/dev/full"), &checkpoint()).unwrap_err();
-    assert!(error.to_string().contains("No space left"), "{error}");
 }
 
 proptest! {

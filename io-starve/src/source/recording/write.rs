@@ -14,7 +14,10 @@ use std::{
 use zstd::stream::write::Encoder;
 
 use super::{Checkpoint, Header, Line, RecordingError};
-use crate::model::observation::Observation;
+use crate::{
+    files::{Place, Purpose},
+    model::observation::Observation,
+};
 
 /// A frame is closed when its observations span this much: what a crash may lose.
 const FRAME_NS: u64 = 1_000_000_000;
@@ -48,23 +51,35 @@ struct Frame {
 }
 
 impl Recorder {
-    /// Makes the file, in place of one that is there, and writes header and checkpoint.
+    /// Opens a file to record to, without changing one that is there.
     ///
     /// # Errors
-    /// When the file cannot be made or written.
-    pub fn create(path: &Path, checkpoint: &Checkpoint) -> Result<Recorder, RecordingError> {
-        let failed = |source| RecordingError::Create {
+    /// When it cannot be opened.
+    pub fn place(path: &Path) -> Result<Place, RecordingError> {
+        Place::open(path, Purpose::Replace).map_err(|source| RecordingError::Create {
             path: path.to_owned(),
+            source,
+        })
+    }
+
+    /// Empties the file and writes header and checkpoint.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn create(place: Place, checkpoint: &Checkpoint) -> Result<Recorder, RecordingError> {
+        let path = place.path().to_owned();
+        let failed = |source| RecordingError::Create {
+            path: path.clone(),
             source,
         };
         let mut lines = Vec::new();
         let written = append_json(&mut lines, &Header::of_this_build())
             .and_then(|()| append_json(&mut lines, &Line::Checkpoint(Cow::Borrowed(checkpoint))));
         written.map_err(|source| RecordingError::Encode {
-            path: path.to_owned(),
+            path: path.clone(),
             source,
         })?;
-        let mut file = File::create(path).map_err(failed)?;
+        let mut file = place.begin().map_err(failed)?;
         let length = write_frame(&mut file, &lines).map_err(failed)?;
         let (queue, frames) = sync_channel::<Frame>(QUEUE);
         let (report, done) = sync_channel(1);
@@ -76,7 +91,7 @@ impl Recorder {
             })
             .map_err(failed)?;
         Ok(Recorder {
-            path: path.to_owned(),
+            path,
             frame: Vec::new(),
             frame_begin_ns: None,
             in_frame: 0,
@@ -221,10 +236,15 @@ fn write_frame(file: &mut impl Write, lines: &[u8]) -> io::Result<u64> {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Read;
+
     use super::*;
-    use crate::source::recording::{
-        Recording,
-        tests::{checkpoint, observations, recorded},
+    use crate::{
+        files::tests::{fifo, reader},
+        source::recording::{
+            Recording,
+            tests::{checkpoint, observations, recorded},
+        },
     };
 
     /// A disk that takes so many bytes and no more, the last write in part.
@@ -291,32 +311,39 @@ mod tests {
         );
     }
 
+    /// What ends a recording that nobody reads any more.
+    fn ending_of(mut recorder: Recorder) -> String {
+        let error = observations(4_000)
+            .iter()
+            .find_map(|o| recorder.write(o).err())
+            .unwrap_or_else(|| panic!("a recorder without a reader went on"));
+        error.to_string()
+    }
+
     #[test]
     fn the_run_learns_that_its_recording_ended() {
         let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("pipe");
-        rustix::fs::mknodat(
-            rustix::fs::CWD,
-            &path,
-            rustix::fs::FileType::Fifo,
-            rustix::fs::Mode::RWXU,
-            0,
-        )
-        .unwrap();
-        let reader = std::thread::spawn({
-            let path = path.clone();
-            // Opens, so that the recorder can, and goes away.
-            move || drop(File::open(path).unwrap())
-        });
-        let created = Recorder::create(&path, &checkpoint());
-        reader.join().unwrap();
-        let error = match created {
-            Err(e) => e,
-            Ok(mut recorder) => observations(4_000)
-                .iter()
-                .find_map(|o| recorder.write(o).err())
-                .unwrap_or_else(|| panic!("a recorder without a reader went on")),
-        };
-        assert!(error.to_string().contains("Broken pipe"), "{error}");
+        let path = fifo(dir.path());
+        let reader = reader(&path);
+        let recorder = Recorder::create(Recorder::place(&path).unwrap(), &checkpoint()).unwrap();
+        drop(reader);
+        let why = ending_of(recorder);
+        assert!(
+            why.contains("Broken pipe") && why.contains("reader has gone"),
+            "{why}"
+        );
+    }
+
+    #[test]
+    fn a_pipe_that_nobody_reads_is_no_reason_to_wait() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = fifo(dir.path());
+        let recorder = Recorder::create(Recorder::place(&path).unwrap(), &checkpoint()).unwrap();
+        // Whoever comes late still gets it from the beginning.
+        let mut begin = [0; 4];
+        reader(&path).read_exact(&mut begin).unwrap();
+        assert_eq!(u32::from_le_bytes(begin), 0xFD2F_B528);
+        let why = ending_of(recorder);
+        assert!(why.contains("its reader"), "{why}");
     }
 }
