@@ -3,7 +3,9 @@
 //! `PLAIN` programs (tp_btf) load directly: the verifier knows the types, a fault reads 0, and it costs about 0.6 of the
 //! helper. The others go through bpf_probe_read_kernel.
 
-use aya_ebpf::helpers::bpf_probe_read_kernel;
+use core::mem::MaybeUninit;
+
+use aya_ebpf::helpers::generated::bpf_probe_read_kernel;
 use io_starve_common::{
     class::{Class, OpBits, classify},
     wire::{ABSENT, ALLOW_ROWS, OWNER_UNKNOWN, PROBES, dev_key, probe_start},
@@ -23,7 +25,11 @@ pub fn load<T: Copy, const PLAIN: bool>(base: Ptr, offset: u32) -> T {
         if PLAIN {
             core::ptr::read_volatile(at)
         } else {
-            bpf_probe_read_kernel(at).unwrap_or(core::mem::zeroed())
+            // What cannot be read is filled with zeroes by the helper; to ask whether it could would double the verifier's
+            // ways at each load.
+            let mut value = MaybeUninit::<T>::uninit();
+            bpf_probe_read_kernel(value.as_mut_ptr().cast(), size_of::<T>() as u32, at.cast());
+            value.assume_init()
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Loop devices, the kernel's trace and a running `watch`, each put away when dropped.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::{BTreeMap, BTreeSet, VecDeque},
     fs,
     io::{BufRead as _, BufReader, Write as _},
     path::{Path, PathBuf},
@@ -206,9 +206,17 @@ impl Drop for Trace {
 pub struct Traced {
     pub overrun: u64,
     classes: BTreeMap<&'static str, TracedClass>,
-    /// When the request at a sector was inserted, in seconds.
-    queued: BTreeMap<u64, f64>,
-    issued: BTreeMap<u64, (f64, &'static str)>,
+    requests: BTreeMap<(&'static str, u64), Requests>,
+}
+
+/// Requests of one class at one sector, oldest first; times in seconds.
+#[derive(Default)]
+struct Requests {
+    inserted: VecDeque<f64>,
+    /// First insert and last issue.
+    issued: VecDeque<(Option<f64>, f64)>,
+    /// Given back, and not inserted again so far.
+    given_back: usize,
 }
 
 #[derive(Default, Clone, Copy)]
@@ -238,30 +246,55 @@ impl Traced {
         let rest: Vec<&str> = words.collect();
         let plus = rest.iter().position(|w| *w == "+").unwrap();
         let sector: u64 = rest[plus - 1].parse().unwrap();
+        let sectors: u64 = rest[plus + 1].parse().unwrap();
+        if event == "block_rq_issue" {
+            self.moved_to_its_front(class, sector, sectors);
+        }
         let of = self.classes.entry(class).or_default();
+        let at = self.requests.entry((class, sector)).or_default();
         match event {
             "block_rq_insert" => {
                 of.inserts += 1;
-                self.queued.entry(sector).or_insert(time);
+                if at.given_back > 0 {
+                    at.given_back -= 1;
+                } else {
+                    at.inserted.push_back(time);
+                }
             }
             "block_rq_issue" => {
                 of.issues += 1;
-                self.issued.insert(sector, (time, class));
+                at.issued.push_back((at.inserted.pop_front(), time));
             }
-            "block_rq_requeue" => of.requeues += 1,
+            "block_rq_requeue" => {
+                of.requeues += 1;
+                if let Some((Some(insert), _)) = at.issued.pop_back() {
+                    at.inserted.push_front(insert);
+                    at.given_back += 1;
+                }
+            }
             "block_rq_merge" => {
-                self.queued.remove(&sector);
+                at.inserted.pop_back();
             }
             "block_rq_complete" => {
-                let queued = self.queued.remove(&sector);
-                if let (Some(insert), Some((issue, class))) = (queued, self.issued.remove(&sector))
-                {
-                    let of = self.classes.entry(class).or_default();
+                if let Some((Some(insert), issue)) = at.issued.pop_front() {
                     of.longest_queued_ms = of.longest_queued_ms.max((issue - insert) * 1e3);
                 }
             }
             other => panic!("{other} was not asked for"),
         }
+    }
+
+    /// A bio merged to the front of a request moved its first sector: it was inserted at one that lies within.
+    fn moved_to_its_front(&mut self, class: &'static str, sector: u64, sectors: u64) {
+        let waits = |r: &Requests| !r.inserted.is_empty();
+        if self.requests.get(&(class, sector)).is_some_and(waits) {
+            return;
+        }
+        let within = (class, sector)..(class, sector + sectors);
+        let found = self.requests.range_mut(within).find(|(_, r)| waits(r));
+        let inserted = found.and_then(|(_, r)| r.inserted.pop_front());
+        let at = self.requests.entry((class, sector)).or_default();
+        at.inserted.extend(inserted);
     }
 }
 

@@ -44,14 +44,29 @@ bs=64k
 fsync=16
 offset=64m
 size=32m
+[idle]
+rw=randread
+bs=4k
+direct=1
+iodepth=1
+prioclass=3
+offset=96m
+size=16m
+[readers]
+rw=read:4k
+bs=4k
+direct=1
+iodepth=512
+offset=112m
+size=16m
 ";
 
 #[test]
 #[ignore = "attaches to this kernel, needs root: cargo xtask test"]
 fn counts_and_waits_agree_with_the_kernels_trace() {
     let disk = Disk::new(128 << 20, "mq-deadline");
-    // Long waits among the short ones.
-    disk.tune("iosched/writes_starved", "1000");
+    // Long waits among the short ones: more is queued than the disk has tags, and what is idle comes after all of it.
+    disk.tune("nr_requests", "1024");
     let trace = Trace::start(&disk);
     let watch = Watch::start(&disk, &[]);
     fio(&disk, MIXED);
@@ -420,12 +435,14 @@ fn attached_late_it_finds_what_waits_already() {
 #[ignore = "attaches to this kernel, needs root: cargo xtask test"]
 fn programs_stay_small_for_the_verifier() {
     let disk = Disk::new(64 << 20, "mq-deadline");
-    let watch = Watch::start(&disk, &[]);
-    for (name, steps) in machine::verifier_steps(watch.pid()) {
-        // The most was 8,411 when this was written; a loop around `seed` had 731,603, a minute under emulation.
-        assert!(steps < 20_000, "{name}: {steps} verifier steps");
+    for args in [&[][..], &["--raw-tracepoints"]] {
+        let watch = Watch::start(&disk, args);
+        for (name, steps) in machine::verifier_steps(watch.pid()) {
+            // The most was 20,437 when this was written; a loop around `seed` had 731,603, a minute under emulation.
+            assert!(steps < 25_000, "{name}: {steps} verifier steps");
+        }
+        watch.stop();
     }
-    watch.stop();
 }
 
 #[test]
