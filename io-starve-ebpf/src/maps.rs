@@ -142,8 +142,8 @@ unsafe impl Row for DevRow {}
 // SAFETY: as above.
 unsafe impl Row for HctxRow {}
 
-/// The row of this key, if it has one, in a table whose rows are claimed for good: the search ends at the first row
-/// that nobody claims.
+/// The row of this key, if it has one. The search goes past rows that are free: one that was just being tried for by two
+/// at a time may have been passed over when the key was claimed.
 #[inline(always)]
 pub fn find<T: Row>(table: &Array<T>, mask: u32, key: u64) -> Option<(u32, *mut T)> {
     let start = probe_start(key, mask);
@@ -152,14 +152,8 @@ pub fn find<T: Row>(table: &Array<T>, mask: u32, key: u64) -> Option<(u32, *mut 
         let row = table.get_ptr_mut(at)?;
         let claim = row.cast::<Claim>();
         // SAFETY: a map value that begins with a claim.
-        unsafe {
-            let have = core::ptr::read_volatile(&raw const (*claim).key);
-            if have == key {
-                return Some((at, row));
-            }
-            if have == 0 && core::ptr::read_volatile(&raw const (*claim).lock) == 0 {
-                return None;
-            }
+        if unsafe { core::ptr::read_volatile(&raw const (*claim).key) } == key {
+            return Some((at, row));
         }
     }
     None

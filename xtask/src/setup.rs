@@ -43,6 +43,8 @@ pub const LIVE: &[Need] = &[
     need("losetup", "mount"),
     need("dmsetup", "dmsetup"),
     need("mkfs.ext4", "e2fsprogs"),
+    need("bpftool", "bpftool"),
+    need("script", "bsdutils"),
 ];
 
 /// What the pure ring needs beside cargo: the validator of the alert schema that is not ours.

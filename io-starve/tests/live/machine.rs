@@ -370,14 +370,20 @@ impl Watch {
     }
 
     /// Ends it by SIGTERM and returns its last event.
-    pub fn stop(mut self) -> Value {
+    pub fn stop(self) -> Value {
+        let last = self.stop_by(rustix::process::Signal::TERM).pop();
+        let stop = last.filter(|e| e["event"] == "stop");
+        stop.expect("a stop event")
+    }
+
+    /// Ends it by a signal and returns all of its events.
+    pub fn stop_by(mut self, signal: rustix::process::Signal) -> Vec<Value> {
         let pid = rustix::process::Pid::from_child(&self.child);
-        rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+        rustix::process::kill_process(pid, signal).unwrap();
         let status = self.child.wait().unwrap();
         assert_eq!(status.code(), Some(0));
         self.reader.take().unwrap().join().unwrap();
-        let stop = self.events("stop").pop();
-        stop.expect("a stop event")
+        std::mem::take(&mut *self.events.lock().unwrap())
     }
 }
 

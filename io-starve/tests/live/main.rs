@@ -8,14 +8,12 @@
     reason = "helpers of tests fail as tests do"
 )]
 
+mod endings;
 mod machine;
 
 use std::{collections::BTreeMap, process::Command};
 
-use machine::{
-    Disk, Trace, Watch, class_of_rwbs, fio, fio_in_background, io_starve, programs, programs_of,
-    until,
-};
+use machine::{Disk, Trace, Watch, class_of_rwbs, fio, fio_in_background, io_starve, until};
 use serde_json::Value;
 
 /// Reads, direct writes, buffered writes with fsync and merges, all at once and deeper than the scheduler dispatches.
@@ -80,8 +78,9 @@ fn counts_and_waits_agree_with_the_kernels_trace() {
     let mut lost = stop["loss"]["kinds"].as_object().unwrap().clone();
     // A machine that is busy with something else may run the reader late; no count suffers from it.
     lost.remove("late-tick");
-    // On 6.18 the kernel now and then runs no program for a burst of some ten to a hundred completions, typed or raw,
-    // and counts no recursion for it. Whatever is missed must be told as such, and stay an exception.
+    // On one kind of machine (6.18) no program of anybody runs for completions whose softirq interrupts a thread of that machine's own
+    // agent, its PID 1: every one of those is missed, by the kernel's trace, and no other. Whatever is missed must be told as
+    // such, and stay an exception.
     let missed = lost
         .remove("lost-completion")
         .map_or(0, |n| n.as_u64().unwrap());
@@ -326,41 +325,6 @@ fn raw_tracepoints_count_like_typed_ones() {
     }
     assert_eq!(seen.len(), 2, "both kinds ran: {seen:?}");
     assert_eq!(seen["tp_btf"], seen["raw_tp"]);
-}
-
-#[test]
-#[ignore = "attaches to this kernel, needs root: cargo xtask test"]
-fn a_signal_detaches_everything_and_says_so() {
-    let disk = Disk::new(64 << 20, "none");
-    let watch = Watch::start(&disk, &[]);
-    let ours = programs_of(watch.pid());
-    assert!(
-        ours.len() > 10 && ours.is_subset(&programs()),
-        "{ours:?} are attached"
-    );
-    let stop = watch.stop();
-    assert_eq!(stop["reason"], "signal", "{stop:#}");
-    until("the kernel has dropped the programs", || {
-        ours.is_disjoint(&programs()).then_some(())
-    });
-}
-
-#[test]
-#[ignore = "attaches to this kernel, needs root: cargo xtask test"]
-fn run_passes_the_commands_exit_code_on() {
-    let code = |args: &[&str]| {
-        let out = io_starve().arg("run").args(args).output().unwrap();
-        (
-            out.status.code(),
-            String::from_utf8_lossy(&out.stderr).into_owned(),
-        )
-    };
-    assert_eq!(code(&["--", "sh", "-c", "exit 7"]).0, Some(7));
-    assert_eq!(code(&["--", "/nonexistent/program"]).0, Some(127));
-    assert_eq!(code(&["--", "/etc/passwd"]).0, Some(126));
-    let (ok, said) = code(&["--", "true"]);
-    assert_eq!(ok, Some(0));
-    assert!(said.contains("no findings"), "{said}");
 }
 
 #[test]

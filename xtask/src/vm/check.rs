@@ -59,6 +59,7 @@ struct Truth {
     events: Vec<Event>,
     counts: BTreeMap<(What, Class), u64>,
     finished: BTreeMap<Class, u64>,
+    parts: u64,
     longest_queued: BTreeMap<Class, u64>,
     loose: Vec<Met>,
     design: Vec<Met>,
@@ -104,6 +105,7 @@ pub fn check(s: &Scenario, r: &Results, observed: Option<&Observed>) -> Report {
     let alerts = of_device(&observed.alerts, &r.device.1);
     if let Some(t) = &truth {
         verdicts::verdicts(s, observed, &alerts, t, &mut report);
+        verdicts::measured(s, observed, &alerts, t, &mut report);
     }
     verdicts::expectations(s, &alerts, &mut report);
     report
@@ -149,6 +151,7 @@ fn truth(r: &Results, until_ns: u64, report: &mut Report) -> Result<Truth> {
     let mut finished = BTreeMap::new();
     let mut longest_queued = BTreeMap::new();
     let mut unmatched = 0_u64;
+    let mut parts = 0_u64;
     for e in &events {
         match queue.step(e) {
             Ended::Queued(class, Some(ns)) => {
@@ -156,6 +159,7 @@ fn truth(r: &Results, until_ns: u64, report: &mut Report) -> Result<Truth> {
                 *longest = ns.max(*longest);
             }
             Ended::Finished(class) => *finished.entry(class).or_default() += 1,
+            Ended::Part => parts += 1,
             Ended::Unmatched => unmatched += 1,
             Ended::Queued(_, None) | Ended::Admission(..) | Ended::Nothing => {}
         }
@@ -203,6 +207,7 @@ fn truth(r: &Results, until_ns: u64, report: &mut Report) -> Result<Truth> {
         counts: trace::count(&events),
         events,
         finished,
+        parts,
         longest_queued,
         loose,
         design,
@@ -212,6 +217,23 @@ fn truth(r: &Results, until_ns: u64, report: &mut Report) -> Result<Truth> {
 
 /// An expected disease must be there by the trace, whatever io-starve says.
 fn disease_shows(s: &Scenario, t: &Truth, report: &mut Report) {
+    let of = |what| -> u64 {
+        let counts = t.counts.iter().filter(|((w, _), _)| *w == what);
+        counts.map(|(_, n)| n).sum()
+    };
+    for (what, seen, least) in [
+        ("requeues", of(What::Requeue), s.expect.requeues),
+        ("completions of a part", t.parts, s.expect.parts),
+    ] {
+        if least > 0 {
+            report.notes.push(format!("{seen} {what}"));
+        }
+        if seen < least {
+            report
+                .problems
+                .push(format!("the load made {seen} {what}, and not {least}"));
+        }
+    }
     for f in &s.expect.findings {
         let by_rule =
             |m: &&Met| m.kind() == f.kind && f.rule.as_deref().is_none_or(|r| r == m.rule);

@@ -35,6 +35,8 @@ pub enum Ended {
     Admission(Class, u64),
     /// A stay in the queue of this many ns; `None` when it was never inserted.
     Queued(Class, Option<u64>),
+    /// A part of a request, which goes on.
+    Part,
     /// A request, whole.
     Finished(Class),
     /// Something that no earlier event began.
@@ -169,7 +171,7 @@ impl Queue {
         match found {
             Some(i) if e.end() < self.device[i].end && e.sectors > 0 => {
                 self.device[i].start = e.end();
-                Ended::Nothing
+                Ended::Part
             }
             Some(i) => Ended::Finished(self.device.remove(i).class),
             None if e.sectors == 0 => Ended::Nothing,
@@ -274,11 +276,7 @@ mod tests {
             q.step(&ev(20, What::Issue, 92, 32)),
             Ended::Queued(Class::AsyncWrite, Some(16_000))
         );
-        assert_eq!(
-            q.step(&ev(21, What::Complete, 92, 16)),
-            Ended::Nothing,
-            "a part"
-        );
+        assert_eq!(q.step(&ev(21, What::Complete, 92, 16)), Ended::Part);
         assert_eq!(
             q.step(&ev(22, What::Complete, 108, 16)),
             Ended::Finished(Class::AsyncWrite)

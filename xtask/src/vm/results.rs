@@ -4,10 +4,13 @@ use std::{
     collections::BTreeMap,
     fs,
     path::{Path, PathBuf},
+    process::Command,
 };
 
 use anyhow::{Context, Result};
 use serde_json::Value;
+
+use crate::cmd::output;
 
 /// One line that `io-starve watch` or `replay` wrote.
 #[derive(Debug, Clone)]
@@ -71,6 +74,8 @@ pub struct Observed {
     pub codes: BTreeMap<String, String>,
     /// stderr of `watch`.
     pub stderr: String,
+    /// When it looked, by its recording. ns, monotonic.
+    pub ticks: Vec<u64>,
 }
 
 impl Observed {
@@ -91,8 +96,26 @@ impl Observed {
             replay: parse_alerts(&text("replay.ndjson"))?,
             codes,
             stderr: text("watch.err"),
+            ticks: ticks(&dir.join("run.rec"))?,
         })
     }
+}
+
+/// When the observations of a recording were made; none when there is no recording.
+fn ticks(recording: &Path) -> Result<Vec<u64>> {
+    if !recording.exists() {
+        return Ok(Vec::new());
+    }
+    let text = output(
+        Command::new("zstd")
+            .args(["--decompress", "--stdout"])
+            .arg(recording),
+    )?;
+    let tick = |line: &str| -> Option<u64> {
+        let line: Value = serde_json::from_str(line).ok()?;
+        line.pointer("/observation/mono_ns")?.as_u64()
+    };
+    Ok(text.lines().filter_map(tick).collect())
 }
 
 /// Everything that one scenario left.

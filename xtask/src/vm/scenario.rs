@@ -150,6 +150,12 @@ pub struct Expect {
     pub must_close: bool,
     /// How many ticks after the rule's time the alert may come; the design's budget when absent.
     pub max_late_ticks: Option<u32>,
+    /// Requests that the driver gave back, by the trace: at least so many, or the scenario shows nothing of them.
+    #[serde(default)]
+    pub requeues: u64,
+    /// Completions of a part of a request, by the trace: as above.
+    #[serde(default)]
+    pub parts: u64,
     /// fio results whose I/O counts must be found in the trace.
     #[serde(default)]
     pub fio: Vec<ExpectedFio>,
@@ -171,6 +177,14 @@ pub struct ExpectedFinding {
     pub victim_cgroup: Option<String>,
     /// Cgroup of the first culprit, below the scenario's.
     pub top_culprit_cgroup: Option<String>,
+    /// Cgroups of the first culprits in their order, below the scenario's.
+    #[serde(default)]
+    pub culprit_cgroups: Vec<String>,
+    /// It began before io-starve was attached, and that is said.
+    pub before_attach: Option<bool>,
+    /// Its duration, its longest wait and the time of its close agree with the kernel's trace.
+    #[serde(default)]
+    pub measured: bool,
 }
 
 /// A fio job whose direct I/Os are all of a class on the device.

@@ -3,7 +3,8 @@
 use super::{LATE_TICK, MS, MUST_LAST, Report, SKIPPED_RUNS, TICK, Truth, loss};
 use crate::vm::{
     results::{Alert, Observed},
-    scenario::{Attach, ExpectedFinding, KINDS, Scenario},
+    rule::Limits,
+    scenario::{Attach, ExpectedFinding, KINDS, Scenario, class_by_name},
 };
 
 /// From condition to alert, in ticks (design, section 9).
@@ -72,7 +73,7 @@ pub fn verdicts(
             (Some(at), Some(may), must) => {
                 let late = s.expect.max_late_ticks.unwrap_or(LATE_TICKS);
                 let latest = must.map(|m| match s.attach {
-                    Attach::Before => m.from_ns + u64::from(late) * TICK + slack,
+                    Attach::Before => nth_tick(observed, m.from_ns, late as usize, slack),
                     Attach::After(_) => m.from_ns.max(attached) + FOUND_AFTER_ATTACH + slack,
                 });
                 let to_the_tick = !partly_seen;
@@ -97,6 +98,82 @@ pub fn verdicts(
                 ));
             }
             (Some(_), None, _) | (None, _, None) => {}
+        }
+    }
+}
+
+/// The tick at which a finding must be there when its rule is met from this moment on: one tick belongs to the reader, who may have
+/// looked at the windows just before. Ticks that come late under emulation are no fault of the detector.
+fn nth_tick(observed: &Observed, from_ns: u64, ticks: usize, slack: u64) -> u64 {
+    let after = observed.ticks.iter().filter(|t| **t >= from_ns);
+    let by_ticks = after.copied().nth(ticks);
+    by_ticks.unwrap_or(from_ns + ticks as u64 * TICK + slack)
+}
+
+/// What the alerts of an expected finding say of its time, against the trace.
+pub fn measured(
+    s: &Scenario,
+    observed: &Observed,
+    alerts: &[&Alert],
+    t: &Truth,
+    report: &mut Report,
+) {
+    let slack = if loss(observed, LATE_TICK) > 0 {
+        LATE_SLACK
+    } else {
+        SLACK
+    };
+    for f in s.expect.findings.iter().filter(|f| f.measured) {
+        let closed = alerts
+            .iter()
+            .find(|a| a.event() == "close" && a.text("/kind") == f.kind);
+        let met = || t.design.iter().filter(|m| m.kind() == f.kind);
+        let (Some(closed), Some(from), Some(until)) = (
+            closed,
+            met().map(|m| m.from_ns).min(),
+            met().map(|m| m.until_ns).max(),
+        ) else {
+            // Said elsewhere.
+            continue;
+        };
+        // The rule is met a second after the wait began, which is where the finding begins.
+        let began = from - Limits::DESIGN.withheld_ns;
+        let longest = class_by_name(closed.text("/victim/class"))
+            .and_then(|c| t.longest_queued.get(&c).copied());
+        for (what, said, truth) in [
+            (
+                "duration_ms",
+                closed.number("/duration_ms"),
+                Some(until - began),
+            ),
+            ("longest_ms", closed.number("/longest_ms"), longest),
+        ] {
+            let (Some(said), Some(truth)) = (said.map(|ms| ms * MS), truth) else {
+                report
+                    .problems
+                    .push(format!("{}: no {what} to compare", f.kind));
+                continue;
+            };
+            report.notes.push(format!(
+                "{}: {what} {}, by the trace {}",
+                f.kind,
+                said / MS,
+                truth / MS
+            ));
+            if said.abs_diff(truth) > truth / 20 + TICK + slack {
+                report.problems.push(format!(
+                    "{}: {what} is {}, by the kernel's trace {}",
+                    f.kind,
+                    said / MS,
+                    truth / MS
+                ));
+            }
+        }
+        let latest = until + HOLD_DOWN + u64::from(LATE_TICKS) * TICK + slack;
+        if closed.number("/mono_ns").is_none_or(|at| at > latest) {
+            report
+                .problems
+                .push(format!("{} closed later than its hold-down allows", f.kind));
         }
     }
 }
@@ -197,7 +274,7 @@ fn misses(s: &Scenario, f: &ExpectedFinding, open: &Alert, alerts: &[&Alert]) ->
             f.top_culprit_cgroup.as_deref().map(cgroup),
         ),
     ];
-    wanted
+    let mut misses: Vec<String> = wanted
         .iter()
         .filter_map(|(pointer, want)| {
             let want = want.as_ref()?;
@@ -209,5 +286,19 @@ fn misses(s: &Scenario, f: &ExpectedFinding, open: &Alert, alerts: &[&Alert]) ->
                 open.text(pointer)
             ))
         })
-        .collect()
+        .collect();
+    let order: Vec<String> = f.culprit_cgroups.iter().map(|c| cgroup(c)).collect();
+    let culprits = |a: &Alert| -> Vec<String> {
+        let path = |i| a.text(&format!("/culprits/{i}/cgroup/path")).to_string();
+        (0..order.len()).map(path).collect()
+    };
+    if !said.iter().any(|a| culprits(a) == order) {
+        misses.push(format!("its culprits are {:?}", culprits(open)));
+    }
+    if let Some(want) = f.before_attach
+        && open.json.pointer("/evidence/before_attach") != Some(&want.into())
+    {
+        misses.push(format!("before_attach is not {want}"));
+    }
+    misses
 }
