@@ -388,21 +388,19 @@ pub enum LossKind {
     Expired = 5,
     /// A completion with data for which no request was known.
     UnmatchedCompletion = 6,
-    /// A requeue or merge for which no request was known.
-    UnmatchedOther = 7,
     /// The clock ran backwards between two events of one request.
-    ClockBackwards = 8,
+    ClockBackwards = 7,
     /// A bio's admission could not be confirmed and was given up.
-    AdmissionExpired = 9,
+    AdmissionExpired = 8,
     /// The kernel skipped program runs (recursion); filled in by user space.
-    SkippedRuns = 10,
+    SkippedRuns = 9,
     /// Ticks that came so late that maxima may be missing; filled in by user space.
-    LateTick = 11,
+    LateTick = 10,
 }
 
 impl LossKind {
     /// How many kinds there are.
-    pub const COUNT: usize = 12;
+    pub const COUNT: usize = 11;
     /// Every kind, in the order of its number.
     pub const ALL: [LossKind; LossKind::COUNT] = [
         LossKind::SlotsFull,
@@ -412,7 +410,6 @@ impl LossKind {
         LossKind::LostCompletion,
         LossKind::Expired,
         LossKind::UnmatchedCompletion,
-        LossKind::UnmatchedOther,
         LossKind::ClockBackwards,
         LossKind::AdmissionExpired,
         LossKind::SkippedRuns,
@@ -429,7 +426,6 @@ impl LossKind {
             LossKind::LostCompletion => "lost-completion",
             LossKind::Expired => "expired",
             LossKind::UnmatchedCompletion => "unmatched-completion",
-            LossKind::UnmatchedOther => "unmatched-other",
             LossKind::ClockBackwards => "clock-backwards",
             LossKind::AdmissionExpired => "admission-expired",
             LossKind::SkippedRuns => "skipped-runs",

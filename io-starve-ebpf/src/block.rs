@@ -157,17 +157,18 @@ fn on_issue<const PLAIN: bool>(rq: Ptr) {
     }
 }
 
+/// A driver may refuse a request before it counts as issued, and so one that was never seen: that begins no life.
 #[inline(always)]
 fn on_requeue<const PLAIN: bool>(rq: Ptr) {
-    let Some((_, slot)) = find(&SLOTS, conf!(slots_mask), address(rq)) else {
-        if ours::<PLAIN>(rq) {
-            lost(LossKind::UnmatchedOther);
-        }
+    let Some(slot) = slot_of::<PLAIN>(rq) else {
         return;
     };
     // SAFETY: as above.
     unsafe {
-        step(&mut (*slot).life, Event::Requeue);
+        let fx = step(&mut (*slot).life, Event::Requeue);
+        if fx.unmatched {
+            first_sight::<PLAIN>(slot, rq, &fx);
+        }
         if let Some((row, _)) = counts((*slot).group) {
             count(&raw mut (*row).requeues, 1);
         }

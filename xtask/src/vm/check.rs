@@ -25,11 +25,10 @@ const TICK: u64 = 250 * MS;
 const LATE_TICK: &str = "late-tick";
 /// Name of the loss of program runs that the kernel itself left out, and what follows from them in io-starve's accounts.
 const SKIPPED_RUNS: &str = "skipped-runs";
-const FOLLOW_UPS: [&str; 5] = [
+const FOLLOW_UPS: [&str; 4] = [
     "lost-completion",
     "expired",
     "unmatched-completion",
-    "unmatched-other",
     "admission-expired",
 ];
 /// A condition that lasts shorter than this may fall between two ticks.

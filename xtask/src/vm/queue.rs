@@ -101,7 +101,13 @@ impl Queue {
                     self.queued.push(r);
                     Ended::Nothing
                 }
-                None => Ended::Unmatched,
+                // The driver may refuse it before it counts as issued, and a flush before anything of it was told.
+                None => {
+                    if let Some(r) = self.queued.iter_mut().find(|r| same(r, e)) {
+                        r.given_back = true;
+                    }
+                    Ended::Nothing
+                }
             },
             What::Merge => {
                 // Not there when it was merged instead of being inserted.
@@ -169,7 +175,8 @@ impl Queue {
         // A flush in steps completes a request twice, the second time without sectors; an empty flush is never issued.
         let found = self.device.iter().position(|r| same(r, e));
         match found {
-            Some(i) if e.end() < self.device[i].end && e.sectors > 0 => {
+            // Nothing of it at all may be done: the driver tries again.
+            Some(i) if e.end() < self.device[i].end => {
                 self.device[i].start = e.end();
                 Ended::Part
             }
@@ -271,12 +278,18 @@ mod tests {
         );
         assert!(!q.waits(Class::AsyncWrite));
         q.step(&ev(11, What::Requeue, 92, 32));
+        assert_eq!(
+            q.step(&ev(11, What::Requeue, 92, 32)),
+            Ended::Nothing,
+            "refused again before it was issued"
+        );
         q.step(&ev(12, What::Insert, 92, 32));
         assert_eq!(
             q.step(&ev(20, What::Issue, 92, 32)),
             Ended::Queued(Class::AsyncWrite, Some(16_000))
         );
         assert_eq!(q.step(&ev(21, What::Complete, 92, 16)), Ended::Part);
+        assert_eq!(q.step(&ev(21, What::Complete, 108, 0)), Ended::Part);
         assert_eq!(
             q.step(&ev(22, What::Complete, 108, 16)),
             Ended::Finished(Class::AsyncWrite)

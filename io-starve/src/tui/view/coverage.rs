@@ -109,7 +109,6 @@ const fn meaning(kind: LossKind) -> &'static str {
         LossKind::LostCompletion => "ends of requests were missed; their device times are unknown",
         LossKind::Expired => "requests were gone when checked; they no longer count as waiting",
         LossKind::UnmatchedCompletion => "completions of requests whose beginning was not seen",
-        LossKind::UnmatchedOther => "requeues or merges of requests whose beginning was not seen",
         LossKind::ClockBackwards => "the clock ran backwards; those times were dropped",
         LossKind::AdmissionExpired => "bios whose admission could not be confirmed were given up",
         LossKind::SkippedRuns => "the kernel skipped runs of a program; any figure may be too low",
