@@ -135,11 +135,6 @@ fn pure(o: &mut Outcome, _all: bool) {
         }
         Err(e) => o.step("tests of io-starve", Err(e)),
     }
-    cargo_test(
-        o,
-        "examples in the documentation",
-        cargo(&["test", "--package", "io-starve", "--doc"]),
-    );
 }
 
 /// Integration tests but `live`, which is a ring of its own.
