@@ -110,6 +110,11 @@ impl Cgroups {
         Some(root.join(path.trim_start_matches('/')))
     }
 
+    /// Paths of those that are there.
+    pub fn paths(&self) -> impl Iterator<Item = &str> {
+        self.alive.values().map(String::as_str)
+    }
+
     /// Walks the hierarchy.
     pub fn walk(&mut self) {
         let Some(h) = &self.hierarchy else {

@@ -168,6 +168,11 @@ impl Attached {
         &self.hooks
     }
 
+    /// Paths of the cgroups that there are.
+    pub fn cgroup_paths(&self) -> impl Iterator<Item = &str> {
+        self.cgroups.paths()
+    }
+
     /// Memory of all maps, in bytes.
     pub fn map_bytes(&self) -> u64 {
         self.sizes.bytes()

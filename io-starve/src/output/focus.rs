@@ -24,6 +24,15 @@ pub struct Focus {
 }
 
 impl Focus {
+    /// The patterns for cgroups that none of these paths fits: perhaps a slip, perhaps one that comes later.
+    pub fn cgroups_without<'a>(&self, paths: impl Iterator<Item = &'a str>) -> Vec<&str> {
+        let mut missing: Vec<&str> = self.cgroups.iter().map(String::as_str).collect();
+        for path in paths {
+            missing.retain(|pattern| !has_path(pattern, path));
+        }
+        missing
+    }
+
     /// True when nobody asked for less than everything.
     pub fn is_everything(&self) -> bool {
         self.cgroups.is_empty() && self.devices.is_empty()
@@ -160,6 +169,18 @@ mod tests {
             assert!(!has_path(pattern, path), "{pattern}");
         }
         assert!(has_path("/kubepods*pod1", "/kubepods/besteffort/pod1/c"));
+    }
+
+    #[test]
+    fn a_cgroup_that_is_not_there_is_told() {
+        let focus = Focus {
+            cgroups: ["backup.service", "/user.slice", "bakcup.service"]
+                .map(str::to_owned)
+                .into(),
+            devices: Vec::new(),
+        };
+        let paths = ["/", "/system.slice/backup.service", "/user.slice"];
+        assert_eq!(focus.cgroups_without(paths.into_iter()), ["bakcup.service"]);
     }
 
     #[test]

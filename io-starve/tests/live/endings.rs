@@ -63,7 +63,14 @@ fn idle_reader(disk: &Disk, group: &Group, seconds: u32) -> String {
 }
 
 /// The idle reader waits for tens of milliseconds again and again.
-const SHORT_WAITS: [&str; 4] = ["--interval", "50ms", "--withheld-ms", "30"];
+const SHORT_WAITS: [&str; 6] = [
+    "--interval",
+    "50ms",
+    "--withheld-ms",
+    "10",
+    "--withheld-others",
+    "8",
+];
 
 fn starving_disk() -> Disk {
     let disk = Disk::new(64 << 20, "mq-deadline");
@@ -149,7 +156,7 @@ fn run_fails_on_a_finding_that_it_was_told_to_fail_on() {
             .args(["run", "--device", disk.name(), "--fail-on", fail_on])
             .args(SHORT_WAITS)
             .arg("--")
-            .args(["sh", "-c", &idle_reader(&disk, &group, 3)])
+            .args(["sh", "-c", &idle_reader(&disk, &group, 4)])
             .output()
             .unwrap();
         let said = String::from_utf8_lossy(&out.stderr).into_owned();
