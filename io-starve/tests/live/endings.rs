@@ -151,12 +151,21 @@ fn run_fails_on_a_finding_that_it_was_told_to_fail_on() {
     let disk = starving_disk();
     let group = Group::new("fail-on");
     let readers = Load(fio_in_background(&disk, READERS));
+    let dir = tempfile::tempdir().unwrap();
     let code = |fail_on: &str| {
+        let alerts = dir.path().join(fail_on);
+        // Reads until it is found to be starving.
+        let command = format!(
+            "sh -c '{}' & reader=$!; i=0; until grep -q '\"event\":\"open\"' {alerts}; do \
+             sleep 0.1; i=$((i+1)); [ $i -lt 600 ] || break; done; kill $reader; wait; exit 0",
+            idle_reader(&disk, &group, 60),
+            alerts = alerts.display()
+        );
         let out = io_starve()
             .args(["run", "--device", disk.name(), "--fail-on", fail_on])
+            .args(["--json", alerts.to_str().unwrap()])
             .args(SHORT_WAITS)
-            .arg("--")
-            .args(["sh", "-c", &idle_reader(&disk, &group, 4)])
+            .args(["--", "sh", "-c", &command])
             .output()
             .unwrap();
         let said = String::from_utf8_lossy(&out.stderr).into_owned();
