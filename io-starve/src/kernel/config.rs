@@ -41,7 +41,7 @@ impl Sizes {
     /// Sizes for a machine with this many CPUs, disks and request tags (scheduler and driver tags of all queues).
     ///
     /// Slots are four times the tags, since a request keeps its slot for good: a quarter full, fewer than one
-    /// request in 10^5 finds all of its places taken. The most that this gives is 61 MiB.
+    /// request in 10^5 finds all of its places taken. The most that this gives is 59 MiB.
     pub fn for_machine(cpus: u32, disks: u32, tags: u32) -> Sizes {
         let power =
             |n: u32, lo: u32, hi: u32| n.checked_next_power_of_two().unwrap_or(hi).clamp(lo, hi);
@@ -64,7 +64,7 @@ impl Sizes {
 
     /// Memory of all tables in bytes.
     pub fn bytes(&self) -> u64 {
-        use io_starve_common::{class::Class, wire::*};
+        use io_starve_common::wire::*;
         let rows = |n: u32, size: usize| u64::from(n) * size.next_multiple_of(8) as u64;
         rows(self.slots, size_of::<Slot>())
             + rows(self.bios, size_of::<BioSlot>())
@@ -75,7 +75,7 @@ impl Sizes {
             + rows(self.hists(), size_of::<HistRow>())
             + rows(ALLOW_ROWS, 8)
             + u64::from(CGROUP_RING_BYTES)
-            + (Class::COUNT as u64) * 8
+            + (LossKind::COUNT as u64) * 8
     }
 
     /// Rows of the table of group counters.

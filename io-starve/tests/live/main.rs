@@ -42,6 +42,14 @@ bs=64k
 fsync=16
 offset=64m
 size=32m
+[merging]
+rw=randwrite
+bs=4k
+direct=1
+iodepth=64
+serialize_overlap=1
+offset=127m
+size=256k
 [idle]
 rw=randread
 bs=4k
@@ -56,7 +64,7 @@ bs=4k
 direct=1
 iodepth=512
 offset=112m
-size=16m
+size=15m
 ";
 
 #[test]
@@ -126,6 +134,7 @@ fn counts_and_waits_agree_with_the_kernels_trace() {
         classes >= 3,
         "the load has reads, sync writes and async writes: {stop:#}"
     );
+    assert!(sum("merged") > 0, "the load makes requests merge: {stop:#}");
     assert!(
         decisive > 0,
         "some wait is so long that 5 % of it means something: {stop:#}"

@@ -49,11 +49,11 @@ pub fn verdicts(
             .find(|m| m.kind() == *kind && m.until_ns > attached);
         // The part of it that the observer could see must last.
         let must = t.strict.iter().find(|m| {
+            let (from, until) = (m.from_ns.max(attached), m.until_ns.min(stopped));
+            let looks = observed.ticks.iter().filter(|t| (from..=until).contains(t));
             m.kind() == *kind
-                && m.until_ns
-                    .min(stopped)
-                    .saturating_sub(m.from_ns.max(attached))
-                    >= MUST_LAST
+                && until.saturating_sub(from) >= MUST_LAST
+                && (observed.ticks.is_empty() || looks.count() as u64 * TICK >= MUST_LAST)
         });
         let first = opened.iter().filter_map(|a| a.number("/mono_ns")).min();
         // The rule is for classes: it cannot refute a finding about one of several owners.
