@@ -27,11 +27,15 @@ fn row_of(key: u64, wanted: impl Fn(*mut BioSlot) -> bool) -> Option<*mut BioSlo
     None
 }
 
-/// Locks the row that this memory had last, or any that is free.
+/// Locks the row that this memory had last, or any that is free. One in which it waits still is taken as it is: memory waits
+/// once at a time, so the end of that wait was missed.
 #[inline(always)]
 fn take(key: u64) -> Option<*mut BioSlot> {
     // SAFETY: map values. A thief that was faster has changed the key.
     let had = row_of(key, |row| unsafe {
+        if (*row).since_ns != 0 {
+            return true;
+        }
         let mine = lock(row.cast::<Claim>());
         if mine && core::ptr::read_volatile(&raw const (*row).claim.key) != key {
             release(row.cast::<Claim>());
@@ -68,6 +72,9 @@ fn on_queue<const PLAIN: bool>(bio: Ptr) {
     let class = class_of(load::<u32, PLAIN>(bio, conf!(off.bio_opf))) as u8;
     // SAFETY: a locked map value; a bio is submitted by one thread at a time.
     unsafe {
+        if (*slot).since_ns != 0 {
+            lost(LossKind::AdmissionExpired);
+        }
         let tag = tag_of(q);
         let same_queue = (*slot).claim.tag == tag;
         (*slot).group =
