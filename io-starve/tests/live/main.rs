@@ -409,7 +409,7 @@ fn attached_late_it_finds_what_waits_already() {
         "[w]\nrw=write\nbs=64k\nioengine=psync\nsync_file_range=write:16\noffset=500m\nsize=400m\ntime_based\nruntime=60\n",
     );
     // Only what was inserted before the attachment can be found: an observer each time, until there is enough.
-    until("hundreds of writes wait in the scheduler", || {
+    until("dozens of writes wait in the scheduler", || {
         let watch = Watch::start(&disk, &[]);
         let found = until("a first status", || watch.last_status());
         watch.stop();
@@ -421,7 +421,8 @@ fn attached_late_it_finds_what_waits_already() {
         let found = writes["seen"]
             .as_u64()?
             .saturating_sub(writes["inserts"].as_u64()?);
-        (found > 200).then_some(())
+        // One tag a run: dozens show that the walk goes on after its first.
+        (found > 32).then_some(())
     });
     for child in [&mut readers, &mut writer] {
         child.kill().unwrap();
