@@ -16,7 +16,7 @@ echo "+io +memory" >"$CG/cgroup.subtree_control"
 
 step() { # FILE SECONDS: runs a script of the scenario
 	[ -s "$S/$1" ] || return 0
-	timeout "$2" sh -e -c '. /vm/functions; . "$0"' "$S/$1" >"$OUT/$1.log" 2>&1 || fail "$1 failed or took more than $2 s: $(tail -n 3 "$OUT/$1.log" | tr '\n' ' ')"
+	timeout "$2" sh -e -c '. /vm/common; . /vm/functions; . "$0"' "$S/$1" >"$OUT/$1.log" 2>&1 || fail "$1 failed or took more than $2 s: $(tail -n 3 "$OUT/$1.log" | tr '\n' ' ')"
 }
 # Disks, found by the PCI slot that xtask gave them.
 n=1
