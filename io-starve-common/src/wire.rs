@@ -4,11 +4,7 @@
 //! that claimed it (see [`Claim`]), so that no request costs a system call, a hash helper or a deletion. Only bios, which come
 //! from anywhere in memory, give their rows back.
 
-use crate::{
-    class::{Class, OpBits},
-    hist,
-    request::Life,
-};
+use crate::{class::Class, hist, request::Life};
 
 /// How many rows are probed for a key before the table counts as full for it. At the load that user space plans
 /// for (a quarter full) fewer than one key in 10^5 finds no place.
@@ -213,7 +209,7 @@ pub struct HistRow {
 #[derive(Debug, Clone, Copy, Default)]
 #[repr(C)]
 pub struct HctxRow {
-    /// Claimed by the address of the `blk_mq_hw_ctx`.
+    /// Claimed by the address of the `blk_mq_hw_ctx`; `tag` is the lower half of that of its queue.
     pub claim: Claim,
 }
 
@@ -233,118 +229,6 @@ pub struct CgroupEvent {
 
 /// Longest cgroup path that an event carries, in bytes.
 pub const CGROUP_PATH: usize = 256;
-
-/// The value of an offset that the running kernel does not have.
-pub const ABSENT: u32 = u32::MAX;
-
-/// Offsets in bytes of kernel structure members, resolved by name from the running kernel's BTF.
-/// [`ABSENT`] where a member does not exist. What every request needs comes first.
-#[derive(Debug, Clone, Copy)]
-#[repr(C)]
-pub struct Offsets {
-    /// `request.q`
-    pub rq_q: u32,
-    /// `request.start_time_ns`
-    pub rq_start: u32,
-    /// `request.__data_len`
-    pub rq_len: u32,
-    /// `request.bio`
-    pub rq_bio: u32,
-    /// `request.cmd_flags`
-    pub rq_cmd_flags: u32,
-    /// `request.ioprio`, up to 6.11
-    pub rq_ioprio: u32,
-    /// `request.__sector`
-    pub rq_sector: u32,
-    /// `bio.bi_blkg`
-    pub bio_blkg: u32,
-    /// `blkcg_gq.blkcg`
-    pub blkg_blkcg: u32,
-    /// `blkcg.css.serial_nr`
-    pub blkcg_serial: u32,
-    /// `request.rq_disk`, up to 5.15
-    pub rq_disk: u32,
-    /// `request.rq_flags`
-    pub rq_flags: u32,
-    /// `request.mq_hctx`
-    pub rq_hctx: u32,
-    /// `request.ref`
-    pub rq_ref: u32,
-    /// `request.state`
-    pub rq_state: u32,
-    /// `request_queue.disk`, 5.16 and later
-    pub q_disk: u32,
-    /// `request_queue.mq_ops`; NULL for bio-based devices
-    pub q_mq_ops: u32,
-    /// `gendisk.major`
-    pub disk_major: u32,
-    /// `gendisk.first_minor`
-    pub disk_minor: u32,
-    /// `gendisk.queue`
-    pub disk_queue: u32,
-    /// `bio.bi_disk`, up to 5.11
-    pub bio_disk: u32,
-    /// `bio.bi_bdev`, 5.12 and later
-    pub bio_bdev: u32,
-    /// `bio.bi_opf`
-    pub bio_opf: u32,
-    /// `bio.bi_iter.bi_sector`
-    pub bio_sector: u32,
-    /// `bio.bi_iter.bi_size`
-    pub bio_size: u32,
-    /// `bio.bi_ioprio`
-    pub bio_ioprio: u32,
-    /// `block_device.bd_disk`
-    pub bdev_disk: u32,
-    /// `blkcg.css.cgroup`
-    pub blkcg_cgroup: u32,
-    /// `cgroup.kn`
-    pub cgroup_kn: u32,
-    /// `cgroup.root`
-    pub cgroup_root: u32,
-    /// `cgroup_root.hierarchy_id`
-    pub root_hierarchy: u32,
-    /// `kernfs_node.id`
-    pub kn_id: u32,
-    /// `blk_mq_hw_ctx.sched_tags`
-    pub hctx_sched_tags: u32,
-    /// `blk_mq_hw_ctx.queue`
-    pub hctx_queue: u32,
-    /// `blk_mq_tags.nr_tags`
-    pub tags_nr: u32,
-    /// `blk_mq_tags.static_rqs`
-    pub tags_static: u32,
-}
-
-/// What user space tells the programs once, before they are loaded: constants to the verifier. What every request needs
-/// comes first, in few cache lines.
-#[derive(Debug, Clone, Copy)]
-#[repr(C)]
-pub struct Config {
-    /// Rows of the slot table minus 1; every table has a power of two.
-    pub slots_mask: u32,
-    /// Rows of the group table minus 1.
-    pub groups_mask: u32,
-    /// Shards minus 1 of group rows and histograms; a power of two minus 1.
-    pub shards_mask: u32,
-    /// 1 when every CPU has a shard of its own and this kernel never lets a program interrupt itself: then counters are
-    /// added to without an atomic.
-    pub exclusive: u32,
-    /// 1 when only the devices of the allow table are followed.
-    pub filtered: u32,
-    /// Numbers of operations and flags.
-    pub bits: OpBits,
-    /// Where members are.
-    pub off: Offsets,
-    /// `RQF_FLUSH_SEQ` as a mask.
-    pub flush_seq: u32,
-    /// Rows of the bio table minus 1.
-    pub bios_mask: u32,
-    /// Rows of the device table minus 1.
-    pub devs_mask: u32,
-    /// Rows of the hardware queue table minus 1.
-    pub hctxs_mask: u32,
-}
 
 /// Rows of the allow table of devices; a power of two.
 pub const ALLOW_ROWS: u32 = 1024;
@@ -396,11 +280,13 @@ pub enum LossKind {
     SkippedRuns = 9,
     /// Ticks that came so late that maxima may be missing; filled in by user space.
     LateTick = 10,
+    /// An fsync, journal or handle found no row, or a span no room in the ring: who waited is not told.
+    SpansDropped = 11,
 }
 
 impl LossKind {
     /// How many kinds there are.
-    pub const COUNT: usize = 11;
+    pub const COUNT: usize = 12;
     /// Every kind, in the order of its number.
     pub const ALL: [LossKind; LossKind::COUNT] = [
         LossKind::SlotsFull,
@@ -414,6 +300,7 @@ impl LossKind {
         LossKind::AdmissionExpired,
         LossKind::SkippedRuns,
         LossKind::LateTick,
+        LossKind::SpansDropped,
     ];
 
     /// The name used on screen, in JSON and in metrics.
@@ -430,6 +317,7 @@ impl LossKind {
             LossKind::AdmissionExpired => "admission-expired",
             LossKind::SkippedRuns => "skipped-runs",
             LossKind::LateTick => "late-tick",
+            LossKind::SpansDropped => "spans-dropped",
         }
     }
 }

@@ -7,8 +7,9 @@ use aya_ebpf::{
     programs::{BtfTracePointContext, RawTracePointContext},
 };
 use io_starve_common::{
+    config::ABSENT,
     request::{Effects, Event, F_IDLE_PRIO, QUEUED, step},
-    wire::{ABSENT, CTRL_ARMED, LossKind, STAGE_DEVICE, STAGE_QUEUED, Slot},
+    wire::{CTRL_ARMED, LossKind, STAGE_DEVICE, STAGE_QUEUED, Slot},
 };
 
 use crate::{
@@ -50,7 +51,11 @@ fn slot_of<const PLAIN: bool>(rq: Ptr) -> Option<*mut Slot> {
     // A request that was never seen may belong to a hardware queue that was never seen: user space walks its tags.
     let hctx = load::<Ptr, PLAIN>(rq, conf!(off.rq_hctx));
     if !hctx.is_null() {
-        let _ = find_or_claim(&HCTXS, conf!(hctxs_mask), address(hctx));
+        if let Some((_, row, true)) = find_or_claim(&HCTXS, conf!(hctxs_mask), address(hctx)) {
+            let q = load::<Ptr, PLAIN>(rq, conf!(off.rq_q));
+            // SAFETY: a map value that this program has just claimed.
+            unsafe { (*row).claim.tag = tag_of(q) }
+        }
     }
     Some(slot)
 }

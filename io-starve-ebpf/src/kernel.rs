@@ -5,10 +5,11 @@
 
 use core::mem::MaybeUninit;
 
-use aya_ebpf::helpers::generated::bpf_probe_read_kernel;
+use aya_ebpf::helpers::generated::{bpf_get_current_task, bpf_probe_read_kernel};
 use io_starve_common::{
     class::{Class, OpBits, classify},
-    wire::{ABSENT, ALLOW_ROWS, OWNER_UNKNOWN, PROBES, dev_key, probe_start},
+    config::ABSENT,
+    wire::{ALLOW_ROWS, OWNER_UNKNOWN, PROBES, dev_key, probe_start},
 };
 
 use crate::maps::{ALLOW, conf};
@@ -119,6 +120,26 @@ pub fn dev_of_disk<const PLAIN: bool>(disk: Ptr) -> u32 {
 pub fn cgroup_id<const PLAIN: bool>(cgroup: Ptr) -> u64 {
     let kn = load::<Ptr, PLAIN>(cgroup, conf!(off.cgroup_kn));
     load::<u64, PLAIN>(kn, conf!(off.kn_id))
+}
+
+/// The cgroup that the I/O of the running task is charged to.
+#[inline(always)]
+pub fn current_owner() -> u64 {
+    // SAFETY: a helper without arguments.
+    let task = unsafe { bpf_get_current_task() } as Ptr;
+    let set = load::<Ptr, false>(task, conf!(off.task_cgroups));
+    let css = load::<Ptr, false>(set, conf!(off.cgroups_io));
+    if css.is_null() {
+        return OWNER_UNKNOWN;
+    }
+    cgroup_id::<false>(load::<Ptr, false>(css, conf!(off.css_cgroup)))
+}
+
+/// `s_dev` of an inode's filesystem.
+#[inline(always)]
+pub fn dev_of_inode(inode: Ptr) -> u32 {
+    let sb = load::<Ptr, false>(inode, conf!(off.inode_sb));
+    load::<u32, false>(sb, conf!(off.sb_dev))
 }
 
 /// The class of these flags on this kernel.

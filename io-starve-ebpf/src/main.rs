@@ -16,10 +16,13 @@ mod account;
 mod admission;
 mod block;
 mod cgroup;
+mod fsync;
 mod hook;
+mod journal;
 mod kernel;
 mod maps;
 mod ondemand;
+mod throttle;
 
 #[cfg(not(test))]
 #[panic_handler]

@@ -7,8 +7,13 @@ use aya_ebpf::{
     macros::map,
     maps::{Array, RingBuf},
 };
+use io_starve_common::config::Config;
+use io_starve_common::span::{
+    HELD_ROWS, HeldRow, JOURNAL_ROWS, JournalRow, SPAN_RING_BYTES, SYNC_ROWS, SyncSlot, SyncTotals,
+    TOTALS_ROWS, WALK_COUNT,
+};
 use io_starve_common::wire::{
-    ALLOW_ROWS, BioSlot, CTRL_COUNT, Claim, Config, DevRow, GroupName, GroupRow, HctxRow, HistRow,
+    ALLOW_ROWS, BioSlot, CTRL_COUNT, Claim, DevRow, GroupName, GroupRow, HctxRow, HistRow,
     LossKind, PROBES, Slot, probe_start,
 };
 
@@ -54,6 +59,18 @@ pub static LOSS: Array<u64> = Array::with_max_entries(LossKind::COUNT as u32, BP
 pub static CTRL: Array<u64> = Array::with_max_entries(CTRL_COUNT, BPF_F_MMAPABLE);
 #[map]
 pub static CGROUPS: RingBuf = RingBuf::with_byte_size(256 * 1024, 0);
+#[map]
+pub static SYNCS: Array<SyncSlot> = Array::with_max_entries(SYNC_ROWS, BPF_F_MMAPABLE);
+#[map]
+pub static TOTALS: Array<SyncTotals> = Array::with_max_entries(TOTALS_ROWS, BPF_F_MMAPABLE);
+#[map]
+pub static JOURNALS: Array<JournalRow> = Array::with_max_entries(JOURNAL_ROWS, BPF_F_MMAPABLE);
+#[map]
+pub static HELD: Array<HeldRow> = Array::with_max_entries(HELD_ROWS, BPF_F_MMAPABLE);
+#[map]
+pub static WALK: Array<u64> = Array::with_max_entries(WALK_COUNT, BPF_F_MMAPABLE);
+#[map]
+pub static SPANS: RingBuf = RingBuf::with_byte_size(SPAN_RING_BYTES, 0);
 
 /// Adds without a result: the only atomic that 5.10 has.
 ///
@@ -115,6 +132,23 @@ pub unsafe fn count32(p: *mut u32, n: u32) {
     }
 }
 
+/// Copies a row into a record, word by word: a copy in one is a call of memcpy, which the verifier does not know.
+///
+/// # Safety
+///
+/// Both must be aligned to a word and as long as a `T`.
+#[inline(always)]
+pub unsafe fn copy<T>(from: *const T, to: *mut T) {
+    const { assert!(size_of::<T>().is_multiple_of(8)) };
+    for i in 0..size_of::<T>() / 8 {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let word = core::ptr::read_volatile(from.cast::<u64>().add(i));
+            core::ptr::write_volatile(to.cast::<u64>().add(i), word);
+        }
+    }
+}
+
 /// Counts something that was not seen.
 #[inline(always)]
 pub fn lost(kind: LossKind) {
@@ -141,6 +175,12 @@ unsafe impl Row for GroupName {}
 unsafe impl Row for DevRow {}
 // SAFETY: as above.
 unsafe impl Row for HctxRow {}
+// SAFETY: as above.
+unsafe impl Row for SyncSlot {}
+// SAFETY: as above.
+unsafe impl Row for SyncTotals {}
+// SAFETY: as above.
+unsafe impl Row for JournalRow {}
 
 /// The row of this key, if it has one. The search goes past rows that are free: one that was just being tried for by two
 /// at a time may have been passed over when the key was claimed.

@@ -144,6 +144,7 @@ fn fact() -> impl Strategy<Value = Fact> {
             name: "block_rq_insert".to_owned(),
             verdict: if refused { Verdict::Refused { why: "no".to_owned() } } else { Verdict::Absent },
             question: "what waits".to_owned(),
+            topic: Topic::Requests,
         }] }),
     ]
 }
@@ -216,6 +217,7 @@ fn observation(now: u64) -> impl Strategy<Value = Observation> {
                     backlog,
                     pressure,
                     loss,
+                    ..Observation::default()
                 }
             },
         )

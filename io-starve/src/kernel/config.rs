@@ -2,10 +2,10 @@
 
 use io_starve_common::{
     class::OpBits,
-    wire::{ABSENT, Config, Offsets},
+    config::{ABSENT, Config, Offsets},
 };
 
-use super::btf::Btf;
+use super::{btf::Btf, tracefs::JBD2};
 
 /// A member that the programs cannot do without is not there.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
@@ -76,6 +76,7 @@ impl Sizes {
             + rows(ALLOW_ROWS, 8)
             + u64::from(CGROUP_RING_BYTES)
             + (LossKind::COUNT as u64) * 8
+            + spans()
     }
 
     /// Rows of the table of group counters.
@@ -88,6 +89,19 @@ impl Sizes {
         use io_starve_common::{class::Class, wire::STAGES};
         self.devs * Class::COUNT as u32 * STAGES as u32 * self.shards
     }
+}
+
+/// fsyncs and commits that are shorter are only counted, in ns: a tenth of what makes a finding.
+const SPAN_MIN_NS: u32 = 20_000_000;
+/// Memory of what is told one by one, in bytes.
+fn spans() -> u64 {
+    use io_starve_common::span::*;
+    let rows = |n: u32, size: usize| u64::from(n) * size as u64;
+    rows(SYNC_ROWS, size_of::<SyncSlot>())
+        + rows(TOTALS_ROWS, size_of::<SyncTotals>())
+        + rows(JOURNAL_ROWS, size_of::<JournalRow>())
+        + rows(HELD_ROWS, size_of::<HeldRow>())
+        + u64::from(SPAN_RING_BYTES)
 }
 
 /// Size of the ring for cgroup names, as the object has it.
@@ -143,6 +157,52 @@ pub fn config(btf: &Btf, sizes: &Sizes, filtered: bool) -> Result<Config, Unknow
         hctx_queue: need("blk_mq_hw_ctx", "queue")?,
         tags_nr: need("blk_mq_tags", "nr_tags")?,
         tags_static: need("blk_mq_tags", "static_rqs")?,
+        task_cgroups: either("task_struct", "cgroups"),
+        cgroups_io: match (
+            btf.offset("css_set", "subsys"),
+            btf.enumerator("io_cgrp_id"),
+        ) {
+            (Some(array), Some(i)) => array + 8 * i,
+            _ => ABSENT,
+        },
+        css_cgroup: either("cgroup_subsys_state", "cgroup"),
+        file_inode: either("file", "f_inode"),
+        file_dentry: either("file", "f_path.dentry"),
+        dentry_name: either("dentry", "d_name.name"),
+        inode_ino: either("inode", "i_ino"),
+        inode_sb: either("inode", "i_sb"),
+        inode_wb: either("inode", "i_wb"),
+        wb_css: either("bdi_writeback", "blkcg_css"),
+        sb_dev: either("super_block", "s_dev"),
+        mapping_host: either("address_space", "host"),
+        q_td: either("request_queue", "td"),
+        q_blkgs: either("request_queue", "blkg_list"),
+        blkg_q_node: either("blkcg_gq", "q_node"),
+        blkg_pd: either("blkcg_gq", "pd"),
+        td_queued: either("throtl_data", "nr_queued"),
+        tg_td: either("throtl_grp", "td"),
+        tg_queues: either("throtl_grp", "service_queue.queued"),
+        tg_queued: either("throtl_grp", "service_queue.nr_queued"),
+        tg_queued_bps: either("throtl_grp", "service_queue.nr_queued_bps"),
+        tg_queued_iops: either("throtl_grp", "service_queue.nr_queued_iops"),
+        qnode_bios: btf
+            .offset("throtl_qnode", "bios")
+            .unwrap_or_else(|| either("throtl_qnode", "bios_bps")),
+        qnode_bios_iops: either("throtl_qnode", "bios_iops"),
+        bio_vec: either("bio", "bi_io_vec"),
+        page_head: either("page", "compound_head"),
+        page_mapping: btf
+            .offset("folio", "mapping")
+            .unwrap_or_else(|| either("page", "mapping")),
+        // System V on x86-64, and what arm64 has: arch/*/include/asm/ptrace.h.
+        regs_first: btf
+            .offset("pt_regs", "di")
+            .unwrap_or_else(|| either("pt_regs", "regs")),
+        regs_second: btf
+            .offset("pt_regs", "si")
+            .unwrap_or_else(|| btf.offset("pt_regs", "regs").map_or(ABSENT, |at| at + 8)),
+        jbd2_dev: JBD2[0].1,
+        jbd2_tid: JBD2[1].1,
     };
     if off.rq_disk == ABSENT && off.q_disk == ABSENT {
         need("request_queue", "disk")?;
@@ -175,6 +235,7 @@ pub fn config(btf: &Btf, sizes: &Sizes, filtered: bool) -> Result<Config, Unknow
         // kernel/trace/bpf_trace.c); before, a completion may interrupt a completion.
         exclusive: u32::from(sizes.exclusive && btf.has_function("bpf_prog_inc_misses_counter")),
         filtered: u32::from(filtered),
+        span_min_ns: SPAN_MIN_NS,
     })
 }
 

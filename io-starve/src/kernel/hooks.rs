@@ -1,6 +1,6 @@
 //! Which hooks there are, which program serves each on this kernel, and what is lost without it.
 
-use crate::model::observation::{Hook, Verdict};
+use crate::model::observation::{Hook, Topic, Verdict};
 
 /// What a hook is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -11,6 +11,21 @@ pub enum Purpose {
     Admission,
     /// Names of cgroups.
     Names,
+    /// fsyncs and journals: only where a filesystem has them.
+    Journal,
+}
+
+/// Where a hook is found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Place {
+    /// A tracepoint whose argument list BTF tells.
+    Kernel,
+    /// A tracepoint of this subsystem that is in a module nearly everywhere: attached when that is loaded.
+    Module(&'static str),
+    /// The same through its record, whose members tracefs names.
+    Record(&'static str),
+    /// A function, by a kprobe.
+    Function,
 }
 
 /// One hook of the program.
@@ -20,6 +35,8 @@ pub struct HookSpec {
     pub name: &'static str,
     /// What it is for.
     pub purpose: Purpose,
+    /// Where it is found.
+    pub place: Place,
     /// What cannot be said without it.
     pub question: &'static str,
     /// Programs by the number of arguments that BTF gives the tracepoint: (arguments, tp_btf, raw).
@@ -33,6 +50,7 @@ pub const HOOKS: &[HookSpec] = &[
     HookSpec {
         name: "block_rq_complete",
         purpose: Purpose::Core,
+        place: Place::Kernel,
         question: "when requests end: nothing can be said about this machine",
         programs: &[(3, "btf_rq_complete", "raw_rq_complete")],
     },
@@ -40,6 +58,7 @@ pub const HOOKS: &[HookSpec] = &[
     HookSpec {
         name: "block_rq_merge",
         purpose: Purpose::Core,
+        place: Place::Kernel,
         question: "which requests were merged away: they are given up after half a second instead",
         programs: &[
             (1, "btf_rq_merge", "raw_rq_merge"),
@@ -50,6 +69,7 @@ pub const HOOKS: &[HookSpec] = &[
     HookSpec {
         name: "block_rq_requeue",
         purpose: Purpose::Core,
+        place: Place::Kernel,
         question: "which requests the driver gave back: their second wait counts as device time",
         programs: &[
             (1, "btf_rq_requeue", "raw_rq_requeue"),
@@ -60,6 +80,7 @@ pub const HOOKS: &[HookSpec] = &[
     HookSpec {
         name: "block_rq_issue",
         purpose: Purpose::Core,
+        place: Place::Kernel,
         question: "who is served: starvation cannot be told from a slow device",
         programs: &[
             (1, "btf_rq_issue", "raw_rq_issue"),
@@ -70,6 +91,7 @@ pub const HOOKS: &[HookSpec] = &[
     HookSpec {
         name: "block_rq_insert",
         purpose: Purpose::Core,
+        place: Place::Kernel,
         question: "who waits in the scheduler: starvation there cannot be seen",
         programs: &[
             (1, "btf_rq_insert", "raw_rq_insert"),
@@ -80,6 +102,7 @@ pub const HOOKS: &[HookSpec] = &[
     HookSpec {
         name: "block_bio_complete",
         purpose: Purpose::Admission,
+        place: Place::Kernel,
         question: "which bios failed before they became requests: they are given up after two seconds instead",
         programs: &[(2, "btf_bio_complete", "raw_bio_complete")],
     },
@@ -87,6 +110,7 @@ pub const HOOKS: &[HookSpec] = &[
     HookSpec {
         name: "block_bio_backmerge",
         purpose: Purpose::Admission,
+        place: Place::Kernel,
         question: "which bios joined a request: their wait for admission is not known",
         programs: &[
             (1, "btf_backmerge", "raw_backmerge"),
@@ -96,6 +120,7 @@ pub const HOOKS: &[HookSpec] = &[
     HookSpec {
         name: "block_bio_frontmerge",
         purpose: Purpose::Admission,
+        place: Place::Kernel,
         question: "which bios joined a request: their wait for admission is not known",
         programs: &[
             (1, "btf_frontmerge", "raw_frontmerge"),
@@ -106,6 +131,7 @@ pub const HOOKS: &[HookSpec] = &[
     HookSpec {
         name: "block_getrq",
         purpose: Purpose::Admission,
+        place: Place::Kernel,
         question: "who waits for wbt, iocost or a tag",
         programs: &[
             (1, "btf_getrq", "raw_getrq"),
@@ -116,6 +142,7 @@ pub const HOOKS: &[HookSpec] = &[
     HookSpec {
         name: "block_rq_tag_wait",
         purpose: Purpose::Admission,
+        place: Place::Kernel,
         question: "how often tasks slept for want of a tag",
         programs: &[(4, "btf_tag_wait", "raw_tag_wait")],
     },
@@ -123,6 +150,7 @@ pub const HOOKS: &[HookSpec] = &[
     HookSpec {
         name: "block_bio_queue",
         purpose: Purpose::Admission,
+        place: Place::Kernel,
         question: "who waits for wbt, iocost or a tag",
         programs: &[
             (1, "btf_bio_queue", "raw_bio_queue"),
@@ -133,14 +161,112 @@ pub const HOOKS: &[HookSpec] = &[
     HookSpec {
         name: "cgroup_mkdir",
         purpose: Purpose::Names,
+        place: Place::Kernel,
         question: "the names of cgroups that live shorter than a second",
         programs: &[(2, "", "raw_cgroup_mkdir")],
     },
     HookSpec {
         name: "cgroup_rmdir",
         purpose: Purpose::Names,
+        place: Place::Kernel,
         question: "when cgroups go away",
         programs: &[(2, "", "raw_cgroup_rmdir")],
+    },
+    // fs/jbd2/commit.c jbd2_journal_commit_transaction, this and the next four.
+    HookSpec {
+        name: "jbd2_end_commit",
+        purpose: Purpose::Journal,
+        place: Place::Record("jbd2"),
+        question: "when journal commits end: none is followed",
+        programs: &[(0, "", "tp_jbd2_end_commit")],
+    },
+    // Waiting for the data of ordered files comes after this.
+    HookSpec {
+        name: "jbd2_commit_logging",
+        purpose: Purpose::Journal,
+        place: Place::Record("jbd2"),
+        question: "what a journal commit spends its time on",
+        programs: &[(0, "", "tp_jbd2_commit_logging")],
+    },
+    // Data of ordered files is written from here on.
+    HookSpec {
+        name: "jbd2_commit_flushing",
+        purpose: Purpose::Journal,
+        place: Place::Record("jbd2"),
+        question: "what a journal commit spends its time on",
+        programs: &[(0, "", "tp_jbd2_commit_flushing")],
+    },
+    // Open handles are waited for from here on.
+    HookSpec {
+        name: "jbd2_commit_locking",
+        purpose: Purpose::Journal,
+        place: Place::Record("jbd2"),
+        question: "what a journal commit spends its time on",
+        programs: &[(0, "", "tp_jbd2_commit_locking")],
+    },
+    // The journal's thread takes the transaction.
+    HookSpec {
+        name: "jbd2_start_commit",
+        purpose: Purpose::Journal,
+        place: Place::Record("jbd2"),
+        question: "which journal commits an fsync waits for",
+        programs: &[(0, "", "tp_jbd2_start_commit")],
+    },
+    // mm/page-writeback.c, since 5.18; (folio*, address_space*).
+    HookSpec {
+        name: "folio_wait_writeback",
+        purpose: Purpose::Journal,
+        place: Place::Kernel,
+        question: "whose data a journal commit waits for",
+        programs: &[(2, "", "raw_folio_wait")],
+    },
+    // The same up to 5.17; (page*, address_space*).
+    HookSpec {
+        name: "wait_on_page_writeback",
+        purpose: Purpose::Journal,
+        place: Place::Kernel,
+        question: "whose data a journal commit waits for",
+        programs: &[(2, "", "raw_page_wait")],
+    },
+    // fs/jbd2/transaction.c jbd2_journal_stop; (dev_t, tid_t, unsigned int, unsigned int, int, int, int, int) on 5.10 to 7.3.
+    HookSpec {
+        name: "jbd2_handle_stats",
+        purpose: Purpose::Journal,
+        place: Place::Module("jbd2"),
+        question: "who keeps a transaction open",
+        programs: &[(0, "", "raw_jbd2_handle")],
+    },
+    // fs/ext4/fsync.c ext4_sync_file; (inode*, int) on 5.10 to 7.3.
+    HookSpec {
+        name: "ext4_sync_file_exit",
+        purpose: Purpose::Journal,
+        place: Place::Module("ext4"),
+        question: "how long an fsync takes: none is followed",
+        programs: &[(0, "", "raw_ext4_sync_exit")],
+    },
+    // fs/jbd2/journal.c; (journal_t*, tid_t).
+    HookSpec {
+        name: "jbd2_log_wait_commit",
+        purpose: Purpose::Journal,
+        place: Place::Function,
+        question: "when an fsync has written its own data and waits for the journal: that is seen at ticks only",
+        programs: &[(0, "", "kprobe_log_wait_commit")],
+    },
+    // block/blk-flush.c.
+    HookSpec {
+        name: "blkdev_issue_flush",
+        purpose: Purpose::Journal,
+        place: Place::Function,
+        question: "how long an fsync flushes the disk's cache: that is seen at ticks only",
+        programs: &[(0, "", "kprobe_issue_flush")],
+    },
+    // fs/ext4/fsync.c ext4_sync_file; (file*, int).
+    HookSpec {
+        name: "ext4_sync_file_enter",
+        purpose: Purpose::Journal,
+        place: Place::Module("ext4"),
+        question: "who waits in fsync",
+        programs: &[(0, "", "raw_ext4_sync_enter")],
     },
 ];
 
@@ -155,6 +281,8 @@ pub enum Choice {
     NotNeeded,
     /// `--without-hook` names it.
     Forbidden,
+    /// Try this program on its tracepoint or function, which is there when its module is.
+    TryElsewhere(&'static str),
     /// Try these, in this order; an empty name is none.
     Try {
         /// Name of the tp_btf program.
@@ -169,6 +297,12 @@ impl HookSpec {
     pub fn choose(&self, args: Option<u32>, needed: bool, forbidden: bool) -> Choice {
         if forbidden {
             return Choice::Forbidden;
+        }
+        if self.place != Place::Kernel {
+            return match self.programs.first() {
+                Some((_, _, program)) => Choice::TryElsewhere(program),
+                None => Choice::Absent,
+            };
         }
         let Some(args) = args else {
             return Choice::Absent;
@@ -188,6 +322,10 @@ impl HookSpec {
             name: self.name.to_owned(),
             verdict,
             question: self.question.to_owned(),
+            topic: match self.purpose {
+                Purpose::Journal => Topic::Journal,
+                Purpose::Core | Purpose::Admission | Purpose::Names => Topic::Requests,
+            },
         }
     }
 }
@@ -239,5 +377,7 @@ mod tests {
         assert!(at("block_rq_complete") < at("block_rq_issue"));
         assert!(at("block_rq_issue") < at("block_rq_insert"));
         assert!(at("block_getrq") < at("block_bio_queue"));
+        assert!(at("ext4_sync_file_exit") < at("ext4_sync_file_enter"));
+        assert!(at("jbd2_end_commit") < at("jbd2_start_commit"));
     }
 }

@@ -2,15 +2,16 @@
 
 use aya::{
     Ebpf, EbpfLoader, GlobalData, Pod,
-    programs::{BtfTracePoint, Program, ProgramError, RawTracePoint},
+    programs::{BtfTracePoint, KProbe, Program, ProgramError, RawTracePoint, TracePoint},
 };
-use io_starve_common::wire::Config;
+use io_starve_common::config::Config;
 
 use super::{
     AttachError,
     btf::Btf,
     config::{Sizes, config},
-    hooks::{Choice, HOOKS, HookSpec, Purpose},
+    hooks::{Choice, HOOKS, HookSpec, Place, Purpose},
+    tracefs,
 };
 use crate::model::observation::{Hook, Verdict};
 
@@ -73,8 +74,13 @@ impl Attacher<'_> {
     pub fn attach(&self, ebpf: &mut Ebpf, wanted: impl Fn(Purpose) -> bool) -> Vec<Hook> {
         HOOKS
             .iter()
-            .map(|spec| spec.with(self.one(ebpf, spec, wanted(spec.purpose))))
+            .map(|spec| self.attach_one(ebpf, spec, wanted(spec.purpose)))
             .collect()
+    }
+
+    /// The same for one hook.
+    pub fn attach_one(&self, ebpf: &mut Ebpf, spec: &HookSpec, needed: bool) -> Hook {
+        spec.with(self.one(ebpf, spec, needed))
     }
 
     fn one(&self, ebpf: &mut Ebpf, spec: &HookSpec, needed: bool) -> Verdict {
@@ -87,6 +93,7 @@ impl Attacher<'_> {
             Choice::UnknownArguments(n) => {
                 refused(format!("its {n} arguments are not known to this version"))
             }
+            Choice::TryElsewhere(program) => elsewhere(ebpf, spec, program),
             Choice::Try { btf, raw } => {
                 let mut first = None;
                 if let (false, Some(types)) = (btf.is_empty(), &self.aya) {
@@ -116,6 +123,74 @@ impl Attacher<'_> {
     }
 }
 
+/// Attaches to what is there only while its module is.
+fn elsewhere(ebpf: &mut Ebpf, spec: &HookSpec, program: &str) -> Verdict {
+    let (via, result) = match spec.place {
+        Place::Record(subsystem) => {
+            if let Err(why) = tracefs::check(subsystem, spec.name) {
+                return Verdict::Refused { why };
+            }
+            if !tracefs::has(subsystem, spec.name) {
+                return Verdict::Waits;
+            }
+            let mut attach = || {
+                let program: &mut TracePoint = find(ebpf, program)?.try_into()?;
+                once(program.load())?;
+                program.attach(subsystem, spec.name).map(|_| ())
+            };
+            ("tracepoint", attach())
+        }
+        Place::Function => {
+            if !kprobes_exist() {
+                return Verdict::Absent;
+            }
+            // The functions are those of the journal, or of no use without one.
+            if !tracefs::has("jbd2", "jbd2_start_commit") {
+                return Verdict::Waits;
+            }
+            let mut attach = || {
+                let program: &mut KProbe = find(ebpf, program)?.try_into()?;
+                once(program.load())?;
+                program.attach(spec.name, 0).map(|_| ())
+            };
+            ("kprobe", attach())
+        }
+        Place::Kernel | Place::Module(_) => {
+            let result = attach_raw(ebpf, program, spec.name);
+            if result.as_ref().is_err_and(is_not_found) {
+                return Verdict::Waits;
+            }
+            ("raw_tp", result)
+        }
+    };
+    match result {
+        Ok(()) => Verdict::Attached {
+            via: via.to_owned(),
+        },
+        Err(e) => Verdict::Refused {
+            why: format!("{via}: {}", short(&e)),
+        },
+    }
+}
+
+/// kernel/events/core.c registers this when it has CONFIG_KPROBE_EVENTS.
+fn kprobes_exist() -> bool {
+    std::path::Path::new("/sys/bus/event_source/devices/kprobe").exists()
+}
+
+/// No such tracepoint: kernel/bpf/syscall.c bpf_raw_tp_link_attach.
+fn is_not_found(e: &ProgramError) -> bool {
+    matches!(e, ProgramError::SyscallError(e) if e.io_error.kind() == std::io::ErrorKind::NotFound)
+}
+
+/// A program that waited for its module is loaded already.
+fn once(loaded: Result<(), ProgramError>) -> Result<(), ProgramError> {
+    match loaded {
+        Err(ProgramError::AlreadyLoaded) => Ok(()),
+        other => other,
+    }
+}
+
 fn attach_btf(
     ebpf: &mut Ebpf,
     program: &str,
@@ -130,7 +205,7 @@ fn attach_btf(
 
 fn attach_raw(ebpf: &mut Ebpf, program: &str, tracepoint: &str) -> Result<(), ProgramError> {
     let program: &mut RawTracePoint = find(ebpf, program)?.try_into()?;
-    program.load()?;
+    once(program.load())?;
     program.attach(tracepoint)?;
     Ok(())
 }

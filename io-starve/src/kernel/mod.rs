@@ -11,6 +11,7 @@ mod read;
 mod select;
 mod table;
 mod tasks;
+mod tracefs;
 
 use std::path::Path;
 

@@ -10,11 +10,7 @@ use aya::{
     maps::{MapData, RingBuf},
     programs::{RawTracePoint, RawTracePointRunOptions, TestRun as _},
 };
-use io_starve_common::class::Class;
-use io_starve_common::wire::{
-    BioSlot, CTRL_ARMED, CTRL_COUNT, CgroupEvent, DevRow, GroupName, GroupRow, HctxRow, HistRow,
-    LossKind, PROBES, Slot, class_of_low, dev_key, dev_of_key, dev_row_of_low, probe_start,
-};
+use io_starve_common::wire::{CTRL_ARMED, CgroupEvent, LossKind, dev_of_key};
 
 use super::{
     AttachError, AttachOptions,
@@ -25,17 +21,20 @@ use super::{
     hooks::{HOOKS, Purpose},
     load::{Attacher, load, load_on_demand},
     select::select,
-    table::Table,
+    tracefs,
 };
 use crate::model::observation::{
-    CgroupMode, DevId, Fact, GroupKey, Hook, HostFact, Observation, Owner, Verdict,
+    CgroupMode, DevId, Fact, Hold, Hook, HostFact, Observation, Owner, Verdict,
 };
 
 mod counters;
+mod spans;
 mod start;
+mod tables;
 mod waiting;
 
 use start::{give_memory_back, require_some_hook, sizes_for, typed_tracepoints};
+use tables::Tables;
 
 /// How often facts are read again, in ns: a tunable that somebody turns is seen within this.
 const FACTS_EVERY_NS: u64 = 5_000_000_000;
@@ -70,24 +69,12 @@ pub struct Attached {
     counters: counters::Counters,
     waiting: waiting::Scanner,
     seeded: BTreeSet<u64>,
+    spans: spans::Spans,
     host: HostFact,
     first: bool,
     facts_read_ns: u64,
     walked_ns: u64,
     on_demand: bool,
-}
-
-struct Tables {
-    slots: Table<Slot>,
-    bios: Table<BioSlot>,
-    groups: Table<GroupName>,
-    counts: Table<GroupRow>,
-    devs: Table<DevRow>,
-    hists: Table<HistRow>,
-    hctxs: Table<HctxRow>,
-    loss: Table<u64>,
-    ctrl: Table<u64>,
-    allow: Table<u64>,
 }
 
 impl Attached {
@@ -116,6 +103,7 @@ impl Attached {
         let btf = Btf::open(Btf::VMLINUX.as_ref())?;
         let mut ebpf = load(&btf, &sizes, !options.devices.is_empty())?;
         let tables = Tables::map(&ebpf, &sizes)?;
+        let spans = spans::Spans::map(&mut ebpf)?;
         tables.allow_only(&chosen);
 
         let attacher = Attacher {
@@ -126,7 +114,7 @@ impl Attached {
         let admission = devices.need_admission();
         let hooks = attacher.attach(&mut ebpf, |p| p != Purpose::Admission || admission);
         require_some_hook(&hooks)?;
-        let on_demand = ["sweep", "seed", "expire_bio"]
+        let on_demand = ["sweep", "seed", "expire_bio", "held", "jiffies"]
             .iter()
             .all(|p| load_on_demand(&mut ebpf, p).is_ok());
         tables.ctrl.write(CTRL_ARMED, monotonic_ns());
@@ -160,6 +148,7 @@ impl Attached {
             counters: counters::Counters::default(),
             waiting: waiting::Scanner::default(),
             seeded: BTreeSet::new(),
+            spans,
             host,
             first: true,
             facts_read_ns: 0,
@@ -212,6 +201,8 @@ impl Attached {
         let look = waiting::look(&self.tables, mono_ns);
         let read = self.counters.read(&self.tables, mono_ns);
         let mut scan = self.waiting.scan(look, self.counters.samples(), mono_ns);
+        let spans = self.spans.read(mono_ns);
+        let holds = self.holds(mono_ns)?;
         for (row, since) in scan.doubtful.drain(..) {
             self.run("expire_bio", &[u64::from(row), since])?;
         }
@@ -220,6 +211,8 @@ impl Attached {
             .iter()
             .map(|g| g.key.owner)
             .chain(scan.waiting.iter().map(|w| w.key.owner))
+            .chain(spans.owners())
+            .chain(holds.iter().flat_map(|h| [h.group, h.owner]))
             .filter_map(|o| match o {
                 Owner::Cgroup(id) => Some(id),
                 _ => None,
@@ -238,6 +231,11 @@ impl Attached {
             pressure: waiting::pressure(&scan.waiting, &self.cgroups),
             waiting: scan.waiting,
             waiters: scan.waiters,
+            fsyncs: spans.fsyncs,
+            fsync_counts: spans.counts,
+            commits: spans.commits,
+            holds,
+            handles: spans.handles,
             loss,
         };
         self.first = false;
@@ -257,7 +255,7 @@ impl Attached {
         {
             self.tables.allow_only(&chosen);
         }
-        if self.devices.need_admission() && self.attach_admission() {
+        if self.attach_what_is_needed() {
             facts.push(Fact::Hooks {
                 hooks: self.hooks.clone(),
             });
@@ -265,9 +263,15 @@ impl Attached {
         facts
     }
 
-    /// A scheduler or wbt was switched on since: attaches what was not needed before. True when a verdict changed.
-    fn attach_admission(&mut self) -> bool {
-        let waits = |h: &Hook| h.verdict == Verdict::NotNeeded;
+    /// A scheduler or wbt was switched on since, or a module was loaded: attaches what was not needed or not there before. True
+    /// when a verdict changed.
+    fn attach_what_is_needed(&mut self) -> bool {
+        let admission = self.devices.need_admission();
+        let waits = |h: &Hook| match h.verdict {
+            Verdict::NotNeeded => admission,
+            Verdict::Waits => tracefs::has_module_of(&h.name),
+            _ => false,
+        };
         if !self.hooks.iter().any(waits) {
             return false;
         }
@@ -279,13 +283,15 @@ impl Attached {
             aya: typed_tracepoints(&self.options),
             forbidden: &self.options.without_hooks,
         };
-        let new = attacher.attach(&mut self.ebpf, |p| p == Purpose::Admission);
-        for (old, new) in self.hooks.iter_mut().zip(new) {
+        let mut changed = false;
+        for (old, spec) in self.hooks.iter_mut().zip(HOOKS) {
             if waits(old) {
+                let new = attacher.attach_one(&mut self.ebpf, spec, true);
+                changed |= new != *old;
                 *old = new;
             }
         }
-        true
+        changed
     }
 
     /// Requests that were inserted before attach, found once for each hardware queue when its first request is seen.
@@ -309,6 +315,28 @@ impl Attached {
         Ok(())
     }
 
+    /// What limits hold, on every queue that was seen.
+    fn holds(&mut self, now: u64) -> Result<Vec<Hold>, ReadError> {
+        if !self.on_demand {
+            return Ok(Vec::new());
+        }
+        if self.spans.wants_jiffies() {
+            let count = self.run("jiffies", &[])?;
+            self.spans.learn_jiffies(count, monotonic_ns());
+        }
+        let mut queues: BTreeMap<u32, u64> = BTreeMap::new();
+        for row in 0..self.tables.hctxs.rows() {
+            let hctx = self.tables.hctxs.key(row);
+            if hctx != 0 {
+                queues.entry(self.tables.hctxs.queue(row)).or_insert(hctx);
+            }
+        }
+        let queues: Vec<u64> = queues.into_values().collect();
+        let ebpf = &self.ebpf;
+        self.spans
+            .holds(&queues, now, |hctx| run(ebpf, "held", &[hctx]))
+    }
+
     fn sweep_old_slots(&mut self, now: u64) -> Result<(), ReadError> {
         if !self.on_demand {
             return Ok(());
@@ -320,18 +348,7 @@ impl Attached {
     }
 
     fn run(&self, program: &'static str, args: &[u64]) -> Result<u32, ReadError> {
-        let failed = |why: String| ReadError::OnDemand { program, why };
-        let p: &RawTracePoint = self
-            .ebpf
-            .program(program)
-            .and_then(|p| p.try_into().ok())
-            .ok_or_else(|| failed("it is not in the object".to_owned()))?;
-        let mut options = RawTracePointRunOptions::new();
-        for (to, from) in options.args.iter_mut().zip(args) {
-            *to = *from;
-        }
-        let result = p.test_run(options).map_err(|e| failed(e.to_string()))?;
-        Ok(result.return_value)
+        run(&self.ebpf, program, args)
     }
 
     fn read_cgroup_events(&mut self) {
@@ -394,61 +411,19 @@ impl Attached {
     }
 }
 
-impl Tables {
-    /// Whom a group row stands for. `None`: nobody has it, or its name is just being written.
-    fn group_key(&self, group: u32) -> Option<GroupKey> {
-        if group >= self.groups.rows() || self.groups.key(group) == 0 {
-            return None;
-        }
-        let name = self.groups.read(group);
-        // `low` is written last, and never 0.
-        let dev_row = dev_row_of_low(name.low);
-        if name.low == 0 || dev_row >= self.devs.rows() {
-            return None;
-        }
-        let dev = self.devs.key(dev_row);
-        (dev != 0).then(|| GroupKey {
-            dev: DevId(dev_of_key(dev)),
-            owner: counters::owner(name.owner),
-            class: Class::from_u8(class_of_low(name.low)),
-        })
+/// Runs a program that is attached to nothing.
+fn run(ebpf: &Ebpf, program: &'static str, args: &[u64]) -> Result<u32, ReadError> {
+    let failed = |why: String| ReadError::OnDemand { program, why };
+    let p: &RawTracePoint = ebpf
+        .program(program)
+        .and_then(|p| p.try_into().ok())
+        .ok_or_else(|| failed("it is not in the object".to_owned()))?;
+    let mut options = RawTracePointRunOptions::new();
+    for (to, from) in options.args.iter_mut().zip(args) {
+        *to = *from;
     }
-
-    fn map(ebpf: &Ebpf, s: &Sizes) -> Result<Tables, AttachError> {
-        use io_starve_common::wire::ALLOW_ROWS;
-        Ok(Tables {
-            slots: Table::map(ebpf, "SLOTS", s.slots, false)?,
-            bios: Table::map(ebpf, "BIOS", s.bios, false)?,
-            groups: Table::map(ebpf, "GROUPS", s.groups, false)?,
-            counts: Table::map(ebpf, "COUNTS", s.counts(), false)?,
-            devs: Table::map(ebpf, "DEVS", s.devs, false)?,
-            hists: Table::map(ebpf, "HISTS", s.hists(), false)?,
-            hctxs: Table::map(ebpf, "HCTXS", s.hctxs, false)?,
-            loss: Table::map(ebpf, "LOSS", LossKind::COUNT as u32, false)?,
-            ctrl: Table::map(ebpf, "CTRL", CTRL_COUNT, true)?,
-            allow: Table::map(ebpf, "ALLOW", ALLOW_ROWS, true)?,
-        })
-    }
-
-    /// Adds these disks to those that are followed. Nothing is taken out: a number that goes to another disk later
-    /// was asked for by name then.
-    fn allow_only(&self, disks: &[DevId]) {
-        let mask = self.allow.rows() - 1;
-        for dev in disks {
-            let key = dev_key(dev.0);
-            let places = (0..PROBES).map(|i| (probe_start(key, mask) + i) & mask);
-            for at in places {
-                let have = self.allow.read(at);
-                if have == key {
-                    break;
-                }
-                if have == 0 {
-                    self.allow.write(at, key);
-                    break;
-                }
-            }
-        }
-    }
+    let result = p.test_run(options).map_err(|e| failed(e.to_string()))?;
+    Ok(result.return_value)
 }
 
 fn monotonic_ns() -> u64 {

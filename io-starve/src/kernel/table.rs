@@ -7,6 +7,7 @@ use std::{
 };
 
 use aya::maps::Map;
+use io_starve_common::span::{HeldRow, JournalRow, SyncSlot, SyncTotals};
 use io_starve_common::wire::{BioSlot, Claim, DevRow, GroupName, GroupRow, HctxRow, HistRow, Slot};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
@@ -31,6 +32,14 @@ unsafe impl Plain for DevRow {}
 unsafe impl Plain for HistRow {}
 // SAFETY: as above.
 unsafe impl Plain for HctxRow {}
+// SAFETY: as above.
+unsafe impl Plain for SyncSlot {}
+// SAFETY: as above.
+unsafe impl Plain for SyncTotals {}
+// SAFETY: as above.
+unsafe impl Plain for JournalRow {}
+// SAFETY: as above.
+unsafe impl Plain for HeldRow {}
 // SAFETY: as above.
 unsafe impl Plain for u64 {}
 
@@ -134,6 +143,13 @@ impl<T: Plain> Table<T> {
         const { assert!(size_of::<T>() >= size_of::<Claim>()) };
         // SAFETY: as in `read`.
         unsafe { (&raw const (*self.at(row).cast::<Claim>()).key).read_volatile() }
+    }
+}
+
+impl Table<HctxRow> {
+    /// The lower half of the address of a hardware queue's request queue.
+    pub fn queue(&self, row: u32) -> u32 {
+        self.read(row).claim.tag
     }
 }
 

@@ -5,7 +5,7 @@
 use std::{collections::BTreeMap, fs, path::Path};
 
 use super::devices::clean;
-use crate::model::observation::{Task, WaitsFor};
+use crate::model::observation::{SyncWait, Task, WaitsFor};
 
 /// A name is read again when it is older than this, in ns: a thread takes another one with exec or prctl.
 const FRESH_NS: u64 = 1_000_000_000;
@@ -103,11 +103,50 @@ pub fn stack(proc_: &Path, tid: u32) -> Stack {
     }
 }
 
+/// Function names, innermost first. Lines are `[<0>] function+0x12/0x34`; an empty file is a task that is running.
+fn functions(text: &str) -> impl Iterator<Item = &str> {
+    text.lines()
+        .filter_map(|l| l.split_whitespace().nth(1)?.split('+').next())
+}
+
+/// What a task in fsync, or the thread of a journal, waits for. `None`: it runs, is gone, or its stack cannot be read.
+pub fn sync_stack(proc_: &Path, tid: u32) -> Option<SyncWait> {
+    let text = fs::read_to_string(proc_.join(tid.to_string()).join("stack")).ok()?;
+    sync_wait(&text)
+}
+
+fn sync_wait(text: &str) -> Option<SyncWait> {
+    let mut any = false;
+    for f in functions(text) {
+        any = true;
+        // A compiler may have split a function: `wait_transaction_locked.isra.0`.
+        let wait = match f.split('.').next().unwrap_or(f) {
+            "__jbd2_log_wait_for_space" | "jbd2_log_do_checkpoint" => SyncWait::JournalSpace,
+            "wait_transaction_locked"
+            | "wait_transaction_switching"
+            | "add_transaction_credits"
+            | "do_get_write_access"
+            | "start_this_handle"
+            | "jbd2_journal_wait_updates" => SyncWait::Transaction,
+            "jbd2_log_wait_commit" | "jbd2_fc_begin_commit" => SyncWait::Journal,
+            "blkdev_issue_flush" => SyncWait::Flush,
+            "folio_wait_writeback"
+            | "wait_on_page_writeback"
+            | "__filemap_fdatawait_range"
+            | "jbd2_journal_finish_inode_data_buffers"
+            | "ext4_journal_finish_inode_data_buffers"
+            | "do_writepages"
+            | "ext4_writepages" => SyncWait::Data,
+            "jbd2_journal_commit_transaction" => SyncWait::JournalBlocks,
+            _ => continue,
+        };
+        return Some(wait);
+    }
+    any.then_some(SyncWait::Other)
+}
+
 fn classify(text: &str) -> Stack {
-    // Lines are `[<0>] function+0x12/0x34`; an empty file is a task that is running.
-    let mut functions = text
-        .lines()
-        .filter_map(|l| l.split_whitespace().nth(1)?.split('+').next());
+    let mut functions = functions(text);
     let mut submits = false;
     for f in functions.by_ref() {
         match f {
@@ -221,6 +260,48 @@ mod tests {
         );
         assert_eq!(classify("[<0>] do_nanosleep+0x1/0x2\n"), Stack::Elsewhere);
         assert_eq!(classify(""), Stack::Elsewhere);
+    }
+
+    #[test]
+    fn the_innermost_function_that_says_something_is_the_wait() {
+        let stack = |names: &[&str]| {
+            let lines = names.iter().map(|n| format!("[<0>] {n}+0x1/0x2\n"));
+            sync_wait(&lines.collect::<String>())
+        };
+        assert_eq!(stack(&[]), None);
+        assert_eq!(stack(&["do_nanosleep"]), Some(SyncWait::Other));
+        let fsync = [
+            "jbd2_log_wait_commit",
+            "jbd2_complete_transaction",
+            "ext4_sync_file",
+        ];
+        assert_eq!(stack(&fsync), Some(SyncWait::Journal));
+        let data = [
+            "io_schedule",
+            "folio_wait_bit_common",
+            "folio_wait_writeback",
+            "jbd2_journal_commit_transaction",
+            "kjournald2",
+        ];
+        assert_eq!(stack(&data), Some(SyncWait::Data));
+        let blocks = [
+            "bit_wait_io",
+            "__wait_on_buffer",
+            "jbd2_journal_commit_transaction",
+            "kjournald2",
+        ];
+        assert_eq!(stack(&blocks), Some(SyncWait::JournalBlocks));
+        let space = [
+            "__wait_on_buffer",
+            "jbd2_log_do_checkpoint",
+            "__jbd2_log_wait_for_space",
+            "add_transaction_credits",
+        ];
+        assert_eq!(stack(&space), Some(SyncWait::JournalSpace));
+        assert_eq!(
+            stack(&["wait_transaction_locked.isra.0", "ext4_create"]),
+            Some(SyncWait::Transaction)
+        );
     }
 
     #[test]

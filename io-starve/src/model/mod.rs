@@ -15,6 +15,7 @@ pub mod devices;
 pub mod flow;
 pub mod observation;
 pub mod snapshot;
+pub mod spans;
 mod views;
 pub mod windows;
 
@@ -188,6 +189,7 @@ impl Model {
             }
             Fact::Cgroup(fact) => self.cgroups.learn(fact),
             Fact::CgroupGone { id } => self.cgroups.gone(*id, now),
+            Fact::Filesystem(_) | Fact::FilesystemGone { .. } | Fact::Limits(_) => {}
         }
     }
 

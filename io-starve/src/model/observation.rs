@@ -6,6 +6,10 @@
 use io_starve_common::{class::Class, wire::LossKind};
 use serde::{Deserialize, Serialize};
 
+pub use super::spans::{
+    Commit, FilesystemFact, Fsync, FsyncDelta, Handle, Hold, InodeWait, LimitFact, Limits, SyncWait,
+};
+
 /// Kernel `dev_t` of a whole disk: major << 20 | minor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
@@ -129,6 +133,21 @@ pub struct Observation {
     /// PSI of the owners that have something in flight.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub pressure: Vec<Pressure>,
+    /// fsyncs that run, and those that ended and took long.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub fsyncs: Vec<Fsync>,
+    /// How many fsyncs ended.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub fsync_counts: Vec<FsyncDelta>,
+    /// Journal commits that run, and those that ended and took long.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub commits: Vec<Commit>,
+    /// Bios that limits hold.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub holds: Vec<Hold>,
+    /// Handles that kept a transaction open for long.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub handles: Vec<Handle>,
     /// Losses, cumulative since attach, only kinds above 0.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub loss: Vec<(LossKind, u64)>,
@@ -337,6 +356,15 @@ pub enum Fact {
         /// Its id.
         id: u64,
     },
+    /// A filesystem was mounted, or changed.
+    Filesystem(FilesystemFact),
+    /// A filesystem is no longer mounted.
+    FilesystemGone {
+        /// Its `s_dev`.
+        dev: DevId,
+    },
+    /// Limits of a cgroup were set, changed or lifted.
+    Limits(LimitFact),
 }
 
 /// The host.
@@ -372,6 +400,20 @@ pub struct Hook {
     pub verdict: Verdict,
     /// The question that cannot be answered without it.
     pub question: String,
+    /// What that question is about.
+    #[serde(default)]
+    pub topic: Topic,
+}
+
+/// What a question is about.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Topic {
+    /// Requests of disks.
+    #[default]
+    Requests,
+    /// fsyncs and journals.
+    Journal,
 }
 
 /// What became of a hook.
@@ -392,6 +434,8 @@ pub enum Verdict {
     },
     /// Nothing on this machine needs it now.
     NotNeeded,
+    /// It is in a module that is not loaded; attached when it is.
+    Waits,
 }
 
 /// What a disk is.

@@ -185,6 +185,8 @@ pub enum HookVerdict {
     Refused,
     /// Nothing on this machine needs it.
     NotNeeded,
+    /// It is in a module that is not loaded; attached when it is.
+    Waits,
 }
 
 impl From<&observation::Hook> for Hook {
@@ -194,6 +196,7 @@ impl From<&observation::Hook> for Hook {
             Verdict::Absent => (HookVerdict::Absent, None, None),
             Verdict::Refused { why } => (HookVerdict::Refused, None, Some(why.clone())),
             Verdict::NotNeeded => (HookVerdict::NotNeeded, None, None),
+            Verdict::Waits => (HookVerdict::Waits, None, None),
         };
         Hook {
             name: hook.name.clone(),
@@ -211,7 +214,7 @@ pub struct Losses {
     /// Sum of all kinds.
     pub events: u64,
     /// Only kinds above 0: slots-full, bios-full, groups-full, devices-full, lost-completion, expired,
-    /// unmatched-completion, clock-backwards, admission-expired, skipped-runs, late-tick.
+    /// unmatched-completion, clock-backwards, admission-expired, skipped-runs, late-tick, spans-dropped.
     pub kinds: BTreeMap<String, u64>,
     /// Questions that cannot be answered, for want of a hook.
     pub missing: Vec<String>,

@@ -110,6 +110,7 @@ impl DoctorReport {
                     printable(hook.why.as_deref().unwrap_or("no reason given"))
                 ),
                 HookVerdict::NotNeeded => "not needed now".to_owned(),
+                HookVerdict::Waits => "waits for its module".to_owned(),
             };
             let _ = writeln!(text, "  {}: {verdict}", hook.name);
             if hook.verdict == HookVerdict::Refused {

@@ -9,7 +9,8 @@ use crate::{
     },
     model::{
         observation::{
-            CgroupFact, CgroupMode, DevId, Hook, HostFact, Owner, Stage, Task, Verdict, WaitsFor,
+            CgroupFact, CgroupMode, DevId, Hook, HostFact, Owner, Stage, Task, Topic, Verdict,
+            WaitsFor,
         },
         snapshot::{ClassView, DeviceView, Dist, OwnerName, OwnerView, Snapshot, WaiterView},
     },
@@ -53,6 +54,7 @@ fn hook(name: &str, verdict: Verdict, question: &str) -> Hook {
         name: name.to_owned(),
         verdict,
         question: question.to_owned(),
+        topic: Topic::Requests,
     }
 }
 

@@ -6,7 +6,7 @@ use io_starve::{
     detect::{finding::Severity, settings::Settings},
     model::observation::{
         CgroupFact, CgroupMode, DevId, DeviceFact, DeviceSample, Fact, GroupDelta, GroupKey, Hook,
-        HostFact, Observation, Owner, Stage, StageDelta, Task, Verdict, Waiter, Waiting,
+        HostFact, Observation, Owner, Stage, StageDelta, Task, Topic, Verdict, Waiter, Waiting,
     },
     output::{
         alert::{Alert, StopReason},
@@ -32,6 +32,7 @@ fn facts() -> Vec<Fact> {
         name: name.to_owned(),
         verdict,
         question: format!("what {name} tells"),
+        topic: Topic::Requests,
     };
     let attached = || Verdict::Attached {
         via: "tp_btf".to_owned(),

@@ -216,6 +216,7 @@ pub fn hook(refused: bool, rest: &str) -> Result<Hook, String> {
             }
         },
         question: question.trim_matches('"').to_owned(),
+        topic: Topic::Requests,
     })
 }
 

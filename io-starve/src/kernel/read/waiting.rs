@@ -13,7 +13,7 @@ use super::{
         cgroups::Cgroups,
         tasks::{self, Names, Stack},
     },
-    Tables,
+    tables::Tables,
 };
 use crate::model::observation::{
     Backlog, CgroupMode, DevId, DeviceSample, GroupKey, Owner, Pressure, Stage, Task, Waiter,

@@ -31,6 +31,11 @@ pub fn lines(screen: &Screen<'_>, width: usize) -> Vec<Line<'static>> {
                 Role::Dim,
                 format!("{}: nothing on this machine needs it now", hook.name),
             ),
+            Verdict::Waits => (
+                "waits",
+                Role::Dim,
+                format!("{}: attached when its module is loaded", hook.name),
+            ),
             Verdict::Absent => (
                 "absent",
                 Role::Dim,
@@ -113,5 +118,6 @@ const fn meaning(kind: LossKind) -> &'static str {
         LossKind::AdmissionExpired => "bios whose admission could not be confirmed were given up",
         LossKind::SkippedRuns => "the kernel skipped runs of a program; any figure may be too low",
         LossKind::LateTick => "ticks came late; longest times between them may be missing",
+        LossKind::SpansDropped => "fsyncs and commits found no room; some slow ones are not told",
     }
 }

@@ -1,0 +1,103 @@
+//! Records of classic tracepoints: which there are, and where their members are.
+
+use std::{fs, path::PathBuf};
+
+/// Where every record of jbd2 has its device and its transaction, on 5.10 to 7.3: the programs are told so before they are
+/// loaded, which may be before jbd2 is.
+pub const JBD2: [(&str, u32); 2] = [("dev", 8), ("transaction", 16)];
+
+/// Where tracefs is found.
+const ROOTS: [&str; 2] = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"];
+
+fn dir(subsystem: &str, event: &str) -> Option<PathBuf> {
+    ROOTS
+        .iter()
+        .map(|root| {
+            PathBuf::from(root)
+                .join("events")
+                .join(subsystem)
+                .join(event)
+        })
+        .find(|dir| dir.exists())
+}
+
+/// True when the running kernel has this tracepoint now.
+pub fn has(subsystem: &str, event: &str) -> bool {
+    dir(subsystem, event).is_some()
+}
+
+/// True when the module of a hook that waited for it is there now.
+pub fn has_module_of(hook: &str) -> bool {
+    if hook.starts_with("ext4_") {
+        has("ext4", hook)
+    } else {
+        has("jbd2", "jbd2_start_commit")
+    }
+}
+
+/// Compares the record with what the programs expect; one that is not there yet agrees.
+///
+/// # Errors
+///
+/// With a sentence when it is another.
+pub fn check(subsystem: &str, event: &str) -> Result<(), String> {
+    if !ROOTS
+        .iter()
+        .any(|root| PathBuf::from(root).join("events").exists())
+    {
+        return Err(
+            "tracefs is not mounted: mount -t tracefs tracefs /sys/kernel/tracing".to_owned(),
+        );
+    }
+    let Some(text) = dir(subsystem, event).and_then(|d| fs::read_to_string(d.join("format")).ok())
+    else {
+        return Ok(());
+    };
+    agrees(&text)
+}
+
+fn agrees(format: &str) -> Result<(), String> {
+    for (member, expected) in JBD2 {
+        match offset(format, member) {
+            Some(at) if at == expected => {}
+            Some(at) => {
+                return Err(format!(
+                    "its member {member} is at {at} instead of {expected}; this version does not know this kernel"
+                ));
+            }
+            None => return Err(format!("its record has no member {member}")),
+        }
+    }
+    Ok(())
+}
+
+/// Offset of a member in `format`: lines are `field:dev_t dev;  offset:8;  size:4;  signed:0;`.
+fn offset(format: &str, member: &str) -> Option<u32> {
+    format.lines().find_map(|line| {
+        let (field, rest) = line.trim().strip_prefix("field:")?.split_once(';')?;
+        if field.split_whitespace().last()? != member {
+            return None;
+        }
+        let at = rest.split("offset:").nth(1)?;
+        at.split(';').next()?.trim().parse().ok()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn members_are_found_by_name() {
+        let good = "\tfield:int common_pid;\toffset:4;\tsize:4;\tsigned:1;\n\n\tfield:dev_t dev;\toffset:8;\tsize:4;\tsigned:0;\n\
+                    \tfield:char sync_commit;\toffset:12;\tsize:1;\tsigned:0;\n\tfield:tid_t transaction;\toffset:16;\tsize:4;\tsigned:0;\n";
+        assert_eq!(agrees(good), Ok(()));
+        let moved = good.replace("offset:16", "offset:20");
+        assert!(
+            agrees(&moved)
+                .unwrap_err()
+                .contains("transaction is at 20 instead of 16")
+        );
+        assert!(agrees("").unwrap_err().contains("no member dev"));
+    }
+}
