@@ -146,6 +146,19 @@ fn fact() -> impl Strategy<Value = Fact> {
             question: "what waits".to_owned(),
             topic: Topic::Requests,
         }] }),
+        1 => (dev(), dev()).prop_map(|(dev, below)| Fact::Filesystem(FilesystemFact {
+            dev,
+            fstype: "ext4".to_owned(),
+            mountpoint: "/srv".to_owned(),
+            source: "/dev/sda1".to_owned(),
+            options: "rw".to_owned(),
+            queues: vec![below],
+        })),
+        1 => dev().prop_map(|dev| Fact::FilesystemGone { dev }),
+        1 => (1u64..5, prop::option::of((dev(), count()))).prop_map(|(id, limit)| Fact::Limits(LimitFact {
+            id,
+            disks: limit.into_iter().map(|(dev, n)| (dev, Limits { wbps: Some(n), ..Limits::default() })).collect(),
+        })),
     ]
 }
 

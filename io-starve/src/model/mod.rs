@@ -12,6 +12,7 @@ use serde_with::serde_as;
 pub mod accounts;
 pub mod cgroups;
 pub mod devices;
+pub mod filesystems;
 pub mod flow;
 pub mod observation;
 pub mod snapshot;
@@ -21,6 +22,7 @@ pub mod windows;
 
 use cgroups::Cgroups;
 use devices::Device;
+use filesystems::{Filesystems, LimitTable};
 use flow::{Flow, TickEnd};
 use observation::{DevId, Fact, GroupKey, Hook, HostFact, Observation, Owner, Verdict, Waiter};
 use windows::{CellClock, Marks};
@@ -63,6 +65,10 @@ pub struct Model {
     pub devices: BTreeMap<DevId, Device>,
     /// Names of owners.
     pub cgroups: Cgroups,
+    #[serde(default)]
+    filesystems: Filesystems,
+    #[serde(default)]
+    limits: LimitTable,
     #[serde_as(as = "Vec<(_, _)>")]
     owner_backlog: BTreeMap<Owner, (u64, u64)>,
     #[serde_as(as = "Vec<(_, _)>")]
@@ -189,7 +195,9 @@ impl Model {
             }
             Fact::Cgroup(fact) => self.cgroups.learn(fact),
             Fact::CgroupGone { id } => self.cgroups.gone(*id, now),
-            Fact::Filesystem(_) | Fact::FilesystemGone { .. } | Fact::Limits(_) => {}
+            Fact::Filesystem(fact) => self.filesystems.learn(fact),
+            Fact::FilesystemGone { dev } => self.filesystems.gone(*dev, now),
+            Fact::Limits(fact) => self.limits.learn(fact),
         }
     }
 
@@ -334,6 +342,7 @@ impl Model {
     fn forget(&mut self) {
         let now = self.now_ns();
         self.cgroups.prune(now);
+        self.filesystems.prune(now);
         self.devices.retain(|_, d| {
             d.gone_ns
                 .is_none_or(|gone| now.saturating_sub(gone) < FORGET_DEVICE_NS)

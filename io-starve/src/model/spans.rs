@@ -196,6 +196,16 @@ impl Limits {
     pub fn is_empty(&self) -> bool {
         *self == Limits::default()
     }
+
+    /// True when writes (else reads) are limited.
+    pub fn limit(&self, write: bool) -> bool {
+        let (bytes, requests) = if write {
+            (self.wbps, self.wiops)
+        } else {
+            (self.rbps, self.riops)
+        };
+        bytes.is_some() || requests.is_some()
+    }
 }
 
 /// Limits of a cgroup (io.max, or blkio.throttle of v1). A disk that is not in the list is not limited.
