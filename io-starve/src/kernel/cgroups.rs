@@ -61,11 +61,12 @@ impl Hierarchy {
     }
 }
 
-/// /proc/mounts writes blanks and backslashes as octal.
-fn unescape(s: &str) -> String {
+/// /proc/mounts and mountinfo write blanks, number signs and backslashes as octal.
+pub fn unescape(s: &str) -> String {
     s.replace("\\040", " ")
         .replace("\\011", "\t")
         .replace("\\012", "\n")
+        .replace("\\043", "#")
         .replace("\\134", "\\")
 }
 
@@ -108,6 +109,11 @@ impl Cgroups {
         let path = self.alive.get(&id)?;
         let root = &self.hierarchy.as_ref()?.root;
         Some(root.join(path.trim_start_matches('/')))
+    }
+
+    /// Paths of those that are there, by id.
+    pub fn alive(&self) -> &BTreeMap<u64, String> {
+        &self.alive
     }
 
     /// Paths of those that are there.

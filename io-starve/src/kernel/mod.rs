@@ -6,6 +6,7 @@ pub mod config;
 pub mod devices;
 pub mod doctor;
 pub mod hooks;
+pub mod limits;
 mod load;
 mod read;
 mod select;
