@@ -110,7 +110,7 @@ impl Devices {
     }
 
     fn read(&self, path: &Path, iocost: Option<&[DevId]>) -> Option<DeviceFact> {
-        let dev = parse_dev(&text(&path.join("dev"))?)?;
+        let dev = dev_at(path)?;
         let kernel_name = path.file_name()?.to_string_lossy().into_owned();
         let queue = path.join("queue");
         let mut tunables: Vec<(String, String)> = TUNABLES
@@ -129,7 +129,7 @@ impl Devices {
             .map(|b| clean(&String::from_utf8_lossy(&b)));
         let below = entries(&path.join("slaves"))
             .iter()
-            .filter_map(|p| self.whole_disk(p))
+            .filter_map(|p| dev_at(&whole_disk(p)?))
             .collect();
         let alias = text(&path.join("dm/name"));
         Some(DeviceFact {
@@ -146,17 +146,21 @@ impl Devices {
             backing_file,
         })
     }
+}
 
-    /// A slave may be a partition: its disk is the directory above.
-    fn whole_disk(&self, path: &Path) -> Option<DevId> {
-        let real = fs::canonicalize(path).ok()?;
-        let disk = if real.join("partition").exists() {
-            real.parent()?.to_owned()
-        } else {
-            real
-        };
-        parse_dev(&text(&disk.join("dev"))?)
+/// The directory of the disk that a link leads to; a partition's disk is the directory above it.
+pub fn whole_disk(path: &Path) -> Option<PathBuf> {
+    let real = fs::canonicalize(path).ok()?;
+    if real.join("partition").exists() {
+        real.parent().map(Path::to_owned)
+    } else {
+        Some(real)
     }
+}
+
+/// Number of the disk or partition with this directory.
+pub fn dev_at(path: &Path) -> Option<DevId> {
+    parse_dev(&text(&path.join("dev"))?)
 }
 
 /// `sda` of `dm-3 (vg-root)` and the like.
@@ -209,7 +213,7 @@ fn number(path: &Path) -> Option<u32> {
 }
 
 /// Entries of a directory in the order of their names; none when it is not there.
-fn entries(path: &Path) -> Vec<PathBuf> {
+pub fn entries(path: &Path) -> Vec<PathBuf> {
     let mut all: Vec<PathBuf> = fs::read_dir(path)
         .into_iter()
         .flatten()
