@@ -19,7 +19,9 @@ use super::{
     config::Sizes,
     devices::Devices,
     hooks::{HOOKS, Purpose},
+    limits::LimitReader,
     load::{Attacher, load, load_on_demand},
+    mounts::{self, Mounts},
     select::select,
     tracefs,
 };
@@ -64,6 +66,8 @@ pub struct Attached {
     hooks: Vec<Hook>,
     devices: Devices,
     cgroups: Cgroups,
+    mounts: Mounts,
+    limits: LimitReader,
     /// Owners whose names were told, and whether their end was.
     told: BTreeMap<u64, bool>,
     counters: counters::Counters,
@@ -144,6 +148,8 @@ impl Attached {
             hooks,
             devices,
             cgroups,
+            mounts: Mounts::new(&proc_, &sys, mounts::number_of),
+            limits: LimitReader::default(),
             told: BTreeMap::new(),
             counters: counters::Counters::default(),
             waiting: waiting::Scanner::default(),
@@ -195,6 +201,8 @@ impl Attached {
             self.facts_read_ns = start;
             facts.extend(self.refresh_devices());
         }
+        facts.extend(self.mounts.refresh(start));
+        facts.extend(self.limits.refresh(&self.cgroups, start));
         let mono_ns = monotonic_ns();
         let wall_ns = realtime_ns();
         // What waits comes first: the longer after its moment it is read, the more of it has gone on unseen.
@@ -203,6 +211,8 @@ impl Attached {
         let mut scan = self.waiting.scan(look, self.counters.samples(), mono_ns);
         let spans = self.spans.read(mono_ns);
         let holds = self.holds(mono_ns)?;
+        let holders = holds.iter().filter_map(|h| cgroup(h.group));
+        facts.extend(self.limits.of_holders(&self.cgroups, holders));
         for (row, since) in scan.doubtful.drain(..) {
             self.run("expire_bio", &[u64::from(row), since])?;
         }
@@ -213,10 +223,8 @@ impl Attached {
             .chain(scan.waiting.iter().map(|w| w.key.owner))
             .chain(spans.owners())
             .chain(holds.iter().flat_map(|h| [h.group, h.owner]))
-            .filter_map(|o| match o {
-                Owner::Cgroup(id) => Some(id),
-                _ => None,
-            })
+            .filter_map(cgroup)
+            .chain(facts.iter().filter_map(limited))
             .collect();
         facts.extend(self.name_owners(&owners, mono_ns));
         let loss = self.losses();
@@ -408,6 +416,21 @@ impl Attached {
             })
             .filter(|(_, n)| *n > 0)
             .collect()
+    }
+}
+
+fn cgroup(owner: Owner) -> Option<u64> {
+    match owner {
+        Owner::Cgroup(id) => Some(id),
+        _ => None,
+    }
+}
+
+/// A cgroup that has a limit needs a name, though it may do no I/O itself: it may be above those who do.
+fn limited(fact: &Fact) -> Option<u64> {
+    match fact {
+        Fact::Limits(l) if !l.disks.is_empty() => Some(l.id),
+        _ => None,
     }
 }
 
