@@ -31,8 +31,16 @@ impl Pipeline {
 
     /// Takes in one observation and judges that tick.
     pub fn feed(&mut self, observation: &Observation) -> Vec<Change> {
+        let before = self.model.now_ns();
         self.model.apply(observation);
-        self.engine.step(&self.model, &self.settings)
+        let changes = self.engine.step(&self.model, &self.settings);
+        let now = self.model.now_ns();
+        // The first tick says nothing about the time before it.
+        let tick_ns = if before == 0 { 0 } else { now - before };
+        for (edge, ns) in self.engine.edges(now, tick_ns) {
+            self.model.blame_mut().add(now, edge, ns);
+        }
+        changes
     }
 
     /// The state of the machine at the last tick.

@@ -6,6 +6,7 @@
 use io_starve_common::class::Class;
 
 use super::finding::{Finding, Kind, Mechanism, Severity};
+use super::fsync_words;
 use crate::model::Model;
 use crate::model::devices::{Device, display_name, kernel_name};
 
@@ -28,6 +29,11 @@ fn names(mechanism: Mechanism) -> &'static [&'static str] {
         Mechanism::Iocost => &[],
         Mechanism::Tags => &["nr_requests", "async_depth"],
         Mechanism::Device => &["nr_requests"],
+        Mechanism::JournalData
+        | Mechanism::JournalQueue
+        | Mechanism::DataQueue
+        | Mechanism::Transaction
+        | Mechanism::Checkpoint => &[],
     }
 }
 
@@ -52,6 +58,9 @@ pub fn relevant(device: &Device, mechanism: Mechanism) -> Vec<(String, String)> 
 
 /// What to do, best first.
 pub fn of(f: &Finding, model: &Model) -> Vec<String> {
+    if f.kind == Kind::FsyncSerialization {
+        return fsync_words::advice(f, model);
+    }
     let Some((dev, device)) = f
         .device
         .and_then(|dev| Some((dev, model.devices.get(&dev)?)))
@@ -67,6 +76,7 @@ pub fn of(f: &Finding, model: &Model) -> Vec<String> {
     match f.kind {
         Kind::QueueStuck => a.stuck(&display_name(dev, Some(device))),
         Kind::DeviceStall => a.stall(),
+        Kind::FsyncSerialization => Vec::new(),
         Kind::AsyncWriteStarvation | Kind::SyncWriteStarvation | Kind::ReadStarvation => {
             a.starvation()
         }
@@ -109,6 +119,11 @@ impl Advisor<'_> {
                 Mechanism::Iocost => self.iocost(&mut out),
                 Mechanism::Tags => self.tags(&mut out),
                 Mechanism::Device => self.device_full(&mut out),
+                Mechanism::JournalData
+                | Mechanism::JournalQueue
+                | Mechanism::DataQueue
+                | Mechanism::Transaction
+                | Mechanism::Checkpoint => {}
             }
         }
         out.extend(self.limit_culprit());

@@ -107,6 +107,8 @@ impl Tally {
                 share: issues as f64 / self.total.max(1) as f64,
                 issues,
                 tasks: self.tasks(device, owner, class),
+                delay_ns: None,
+                limit: None,
             })
             .collect()
     }

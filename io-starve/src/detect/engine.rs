@@ -10,13 +10,14 @@ use serde::{Deserialize, Serialize};
 use serde_with::serde_as;
 
 use super::culprits::Tally;
-use super::finding::{CloseReason, Confidence, Finding, LossNote, Rule};
+use super::finding::{CloseReason, Confidence, Finding, Kind, LossNote, Rule};
 use super::settings::Settings;
 use super::{Change, Context, DETECTORS, Judgement, Key, advice, ms};
 use crate::model::Model;
+use crate::model::blame::Edge;
 use crate::model::devices::Device;
 use crate::model::flow::Flow;
-use crate::model::observation::Owner;
+use crate::model::observation::{Owner, Topic};
 
 /// Open findings: a host with more of them at once is not better understood through more.
 pub const MAX_OPEN: usize = 256;
@@ -118,6 +119,26 @@ impl Engine {
         open.into_iter().chain(closed).cloned().collect()
     }
 
+    /// Delays of the last `tick_ns` by findings whose condition is met now. Those of fsyncs are known one by one, and are not among them.
+    pub fn edges(&self, now: u64, tick_ns: u64) -> Vec<(Edge, u64)> {
+        let met = self
+            .active
+            .values()
+            .map(|a| &a.finding)
+            .filter(|f| f.last_met_ns == now && f.sync.is_none());
+        met.flat_map(|f| {
+            f.culprits.iter().map(move |c| {
+                let edge = Edge {
+                    victim: f.victim,
+                    culprit: c.owner,
+                    mechanism: f.mechanism,
+                };
+                (edge, (tick_ns as f64 * c.share) as u64)
+            })
+        })
+        .collect()
+    }
+
     /// How many conditions were met at this tick for which no room was left.
     pub fn not_opened(&self) -> u64 {
         self.not_opened
@@ -141,7 +162,7 @@ impl Engine {
             opened_ns: now,
             last_met_ns: now,
             closed: None,
-            device: Some(key.dev),
+            device: j.sync.as_ref().map_or(Some(key.dev), |s| s.device),
             victim: j.victim,
             class: j.class,
             task: None,
@@ -154,6 +175,7 @@ impl Engine {
             evidence: Default::default(),
             advice: Vec::new(),
             loss: LossNote::default(),
+            sync: None,
         };
         let mut active = Active {
             told: finding.clone(),
@@ -197,17 +219,23 @@ impl Active {
         f.evidence = j.evidence;
         f.evidence.gap_ms = gap_ms;
         let begin = j.begin_ns.max(self.covered_until_ns);
-        f.duration_ns = f.duration_ns.saturating_add(now.saturating_sub(begin));
-        self.covered_until_ns = now;
+        let until = j.sync.as_ref().and_then(|s| s.ended_ns).unwrap_or(now);
+        f.duration_ns = f.duration_ns.saturating_add(until.saturating_sub(begin));
+        self.covered_until_ns = self.covered_until_ns.max(until);
         let device = model.devices.get(&j.key.dev);
         if let (Some(others), Some(device)) = (j.others, device) {
             self.tally
                 .count(model, device, others, j.begin_ns.max(f.since_ns));
             f.culprits = self.tally.culprits(device);
         }
+        if let Some(sync) = j.sync {
+            f.culprits.clone_from(&sync.culprits);
+            f.device = sync.device;
+            f.sync = Some(sync);
+        }
         f.loss = LossNote {
             events: model.loss_total().saturating_sub(self.loss_before),
-            missing: model.missing_questions(),
+            missing: model.missing_questions(topic(f.kind)),
         };
         f.confidence = if f.loss == LossNote::default() {
             j.confidence
@@ -263,6 +291,18 @@ fn flow_of<'a>(device: &'a Device, key: &Key) -> Option<&'a Flow> {
     match key.victim {
         Owner::Other => device.classes.get(&class),
         owner => device.owners.get(&(owner, class)),
+    }
+}
+
+/// What hooks a finding of this kind depends on.
+const fn topic(kind: Kind) -> Topic {
+    match kind {
+        Kind::FsyncSerialization => Topic::Journal,
+        Kind::AsyncWriteStarvation
+        | Kind::SyncWriteStarvation
+        | Kind::ReadStarvation
+        | Kind::DeviceStall
+        | Kind::QueueStuck => Topic::Requests,
     }
 }
 

@@ -10,6 +10,7 @@ pub fn explain(kind: Kind) -> &'static str {
         Kind::ReadStarvation => READ,
         Kind::DeviceStall => DEVICE_STALL,
         Kind::QueueStuck => QUEUE_STUCK,
+        Kind::FsyncSerialization => FSYNC,
     }
 }
 
@@ -126,6 +127,36 @@ What to do: look at the kernel log for timeouts and resets, and at the path to t
 dm devices dmsetup info tells whether it is suspended. For stacked disks and loop devices look at what is below. Tasks cannot be killed \
 while their request is in flight.";
 
+const FSYNC: &str = "\
+fsync-serialization: an fsync of one cgroup waits for I/O of another.
+
+A journal is shared by all that write to a filesystem. An fsync waits for its own data, then for the commit that has its file, and that \
+commit may wait for data of files that others write. If a limit (io.max, blkio.throttle) holds their data, everybody who syncs \
+waits for that limit, on an idle disk. Without limits an fsync of a few kB queues behind a neighbour's bulk writes.
+
+How it is judged, for each filesystem and owner: an fsync, fdatasync, msync or O_SYNC write takes longer than 200 ms, and more than 5 \
+times what it would have taken alone (what its owner had written meanwhile, two journal writes and a flush, at the best rate that the disk showed of \
+late), and other owners account for at least half of the part where it waited most; critical from 10 s on. What keeps it waiting is looked at \
+at each tick, and the time between two ticks is given to that.
+
+Mechanisms:
+  journal-data   the commit waits for data of a file of the culprit, held by a limit or queued. ext4 mounted with dioread_lock or \
+data=journal; not ext4 as mounted by default, nor XFS.
+  journal-queue  the blocks of the journal wait behind the culprit's bulk.
+  data-queue     the data of the synced file waits behind the culprit's bulk, in a queue or in the device.
+  transaction    the commit cannot begin, since handles of the culprit keep the transaction open.
+  checkpoint     the journal is full, and room in it is made slowly.
+`sure` means that each link from the fsync to the culprit was seen; `likely` that one was not, and which is said (under cgroup v1 the kernel \
+does not say who pays for written data). A wait that the owner's own limit causes is told with severity info.
+
+Followed are filesystems with hooks for it: ext4 now.
+
+Known false positives: services that sync into one filesystem from several cgroups of their own wait for each other by design.
+
+What to do: raise or lift the limit that is named, or give the limited group a filesystem of its own. Mount ext4 without dioread_lock. \
+Against bulk writers: limit what they have in flight (wbt_lat_usec, nr_requests, dirty_background_bytes), or use a scheduler that prefers \
+sync writes.";
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -166,5 +197,13 @@ mod tests {
             }
         }
         assert!(explain(Kind::QueueStuck).contains(&format!("for {} s", s.stuck_ms / 1_000)));
+        for part in [
+            format!("longer than {} ms", s.fsync_ms),
+            format!("more than {} times", s.fsync_factor),
+            format!("critical from {} s", s.fsync_critical_ms / 1_000),
+        ] {
+            let text = explain(Kind::FsyncSerialization).replace('\n', " ");
+            assert!(text.contains(&part), "{part}");
+        }
     }
 }

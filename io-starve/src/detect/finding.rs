@@ -4,7 +4,8 @@ use io_starve_common::class::Class;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::model::observation::{DevId, Owner, Stage, Task};
+pub use crate::model::mechanism::Mechanism;
+use crate::model::observation::{DevId, Limits, Owner, Stage, Task};
 
 /// Which disease.
 #[derive(
@@ -22,16 +23,19 @@ pub enum Kind {
     DeviceStall,
     /// Everything waits, nothing moves.
     QueueStuck,
+    /// An fsync waits for I/O of another owner.
+    FsyncSerialization,
 }
 
 impl Kind {
     /// Every kind, in the order of the list above.
-    pub const ALL: [Kind; 5] = [
+    pub const ALL: [Kind; 6] = [
         Kind::AsyncWriteStarvation,
         Kind::SyncWriteStarvation,
         Kind::ReadStarvation,
         Kind::DeviceStall,
         Kind::QueueStuck,
+        Kind::FsyncSerialization,
     ];
 
     /// The name used on screen, in JSON and on the command line.
@@ -42,6 +46,7 @@ impl Kind {
             Kind::ReadStarvation => "read-starvation",
             Kind::DeviceStall => "device-stall",
             Kind::QueueStuck => "queue-stuck",
+            Kind::FsyncSerialization => "fsync-serialization",
         }
     }
 }
@@ -94,33 +99,43 @@ pub enum Confidence {
     Likely,
 }
 
-/// What keeps the victim waiting.
+/// Where the victim waits.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
 )]
 #[serde(rename_all = "kebab-case")]
-pub enum Mechanism {
-    /// The I/O scheduler issues others first.
-    Scheduler,
-    /// Writeback throttling.
-    Wbt,
-    /// The iocost controller.
-    Iocost,
-    /// No free tag.
-    Tags,
-    /// The device, or what is behind it.
+pub enum Place {
+    /// blk-throttle holds it, or what it waits for.
+    Held,
+    /// Submitted, kept back by wbt, iocost or for want of a tag.
+    Admission,
+    /// Inserted, not yet issued.
+    Queued,
+    /// Issued, not yet completed.
     Device,
+    /// In the journal of a filesystem.
+    Journal,
 }
 
-impl Mechanism {
+impl Place {
     /// The name used on screen and in JSON.
     pub const fn name(self) -> &'static str {
         match self {
-            Mechanism::Scheduler => "scheduler",
-            Mechanism::Wbt => "wbt",
-            Mechanism::Iocost => "iocost",
-            Mechanism::Tags => "tags",
-            Mechanism::Device => "device",
+            Place::Held => "held",
+            Place::Admission => "admission",
+            Place::Queued => "queued",
+            Place::Device => "device",
+            Place::Journal => "journal",
+        }
+    }
+}
+
+impl From<Stage> for Place {
+    fn from(stage: Stage) -> Place {
+        match stage {
+            Stage::Admission => Place::Admission,
+            Stage::Queued => Place::Queued,
+            Stage::Device => Place::Device,
         }
     }
 }
@@ -154,6 +169,23 @@ pub struct Culprit {
     pub issues: u64,
     /// Threads of it seen in flight at ticks: a sample, most often seen first.
     pub tasks: Vec<Task>,
+    /// For how long the victim waited for it, in ns; `None` where issues are what counts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub delay_ns: Option<u64>,
+    /// The limit that held its I/O.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limit: Option<LimitHit>,
+}
+
+/// A limit of blk-throttle that bites.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LimitHit {
+    /// The cgroup that has the limit: the one that pays, or an ancestor.
+    pub group: Owner,
+    /// The disk.
+    pub dev: DevId,
+    /// What is set there, as far as it is known.
+    pub limits: Limits,
 }
 
 /// Figures behind a finding. Each is `None` when it is not known.
@@ -187,6 +219,53 @@ pub struct Evidence {
     pub bypasses: Option<u64>,
     /// The oldest was waiting before the programs were attached.
     pub before_attach: bool,
+    /// Of an fsync.
+    #[serde(default)]
+    pub fsync: Option<FsyncEvidence>,
+}
+
+/// Figures of the fsync that a finding is about: the one that waits, or waited, longest at that moment.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct FsyncEvidence {
+    /// How long it has taken, in ms.
+    pub took_ms: u64,
+    /// What it would have taken alone, estimated, in ms.
+    pub alone_ms: u64,
+    /// Time for its own data, in ms.
+    pub own_data_ms: u64,
+    /// Time for the journal, in ms.
+    pub journal_ms: u64,
+    /// Time for flushing the disk's cache by itself, in ms.
+    pub flush_ms: u64,
+    /// Time that could not be told apart, in ms.
+    pub unseen_ms: u64,
+    /// The borders between them were seen as they happened, and not only at ticks.
+    pub exact: bool,
+    /// The commit that it waits for.
+    pub commit: Option<u32>,
+    /// Inode number of the file whose data is waited for.
+    pub inode: Option<u64>,
+    /// Links between the victim and the culprit that could not be seen.
+    pub not_seen: Vec<String>,
+}
+
+/// What a finding about an fsync says beside its figures.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct SyncNote {
+    /// The disk where the wait is.
+    pub device: Option<DevId>,
+    /// The filesystem.
+    pub fs: DevId,
+    /// Its type.
+    pub fstype: Option<String>,
+    /// Where it is mounted.
+    pub mountpoint: Option<String>,
+    /// The file that is synced: the last part of its path.
+    pub file: Option<String>,
+    /// When that fsync ended, ns monotonic; `None` while it waits.
+    pub ended_ns: Option<u64>,
+    /// Who is waited for, most delay first.
+    pub culprits: Vec<Culprit>,
 }
 
 /// What could not be seen while the finding was made.
@@ -240,7 +319,7 @@ pub struct Finding {
     /// What keeps it waiting.
     pub mechanism: Mechanism,
     /// Where it waits.
-    pub stage: Stage,
+    pub stage: Place,
     /// How long the condition has lasted, in ns.
     pub duration_ns: u64,
     /// Longest single wait or gap so far, in ns.
@@ -253,4 +332,7 @@ pub struct Finding {
     pub advice: Vec<String>,
     /// What was not seen.
     pub loss: LossNote,
+    /// Of one about an fsync.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sync: Option<Box<SyncNote>>,
 }

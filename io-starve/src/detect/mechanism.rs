@@ -2,9 +2,10 @@
 
 use io_starve_common::class::Class;
 
-use super::finding::{Confidence, Mechanism};
+use super::finding::Confidence;
 use crate::model::devices::Device;
 use crate::model::flow::WAITS_FOR;
+use crate::model::mechanism::Mechanism;
 use crate::model::observation::{Stage, WaitsFor};
 
 /// Mechanism and how sure it is, for a group of this class that waits in this stage. `stacks` is what the stacks of its

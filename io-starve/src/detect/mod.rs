@@ -14,6 +14,8 @@ pub mod culprits;
 pub mod engine;
 mod explain;
 pub mod finding;
+pub mod fsync;
+pub mod fsync_words;
 mod mechanism;
 pub mod settings;
 pub mod stall;
@@ -22,9 +24,9 @@ pub mod stuck;
 pub mod words;
 
 use crate::model::Model;
-use crate::model::observation::{DevId, Owner, Stage, Task};
+use crate::model::observation::{DevId, Owner, Task};
 use culprits::Others;
-use finding::{Confidence, Evidence, Finding, Kind, Mechanism, Severity};
+use finding::{Confidence, Evidence, Finding, Kind, Mechanism, Place, Severity, SyncNote};
 use settings::Settings;
 
 pub use explain::explain;
@@ -54,7 +56,7 @@ impl Change {
 pub struct Key {
     /// Which disease.
     pub kind: Kind,
-    /// On which disk.
+    /// On which disk, or filesystem.
     pub dev: DevId,
     /// Who waits; [`Owner::Other`] for several.
     pub victim: Owner,
@@ -78,7 +80,7 @@ pub struct Judgement {
     /// Since when the condition holds, ns monotonic.
     pub begin_ns: u64,
     /// Where it waits.
-    pub stage: Stage,
+    pub stage: Place,
     /// What keeps it waiting.
     pub mechanism: Mechanism,
     /// The limit that was passed, in ns.
@@ -89,8 +91,10 @@ pub struct Judgement {
     pub task: Option<Task>,
     /// Figures.
     pub evidence: Evidence,
-    /// Who may be a culprit; `None` when nobody gains.
+    /// Who may be a culprit; `None` when nobody gains, or they are told in `sync`.
     pub others: Option<Others>,
+    /// Of an fsync.
+    pub sync: Option<Box<SyncNote>>,
 }
 
 /// What a detector may look at.
@@ -115,10 +119,11 @@ pub trait Detector: Sync {
 }
 
 /// Every detector.
-pub static DETECTORS: [&dyn Detector; 3] = [
+pub static DETECTORS: [&dyn Detector; 4] = [
     &starvation::Starvation,
     &stall::DeviceStall,
     &stuck::QueueStuck,
+    &fsync::FsyncSerialization,
 ];
 
 /// ns in a ms.

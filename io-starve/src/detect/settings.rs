@@ -70,6 +70,33 @@ pub struct Settings {
         help_heading = "Thresholds"
     )]
     pub stuck_ms: u64,
+    /// Fsync: longer than this is a warning, when others cause it
+    #[arg(
+        long,
+        value_name = "MS",
+        default_value_t = 200,
+        global = true,
+        help_heading = "Thresholds"
+    )]
+    pub fsync_ms: u64,
+    /// Fsync: longer than this is critical
+    #[arg(
+        long,
+        value_name = "MS",
+        default_value_t = 10_000,
+        global = true,
+        help_heading = "Thresholds"
+    )]
+    pub fsync_critical_ms: u64,
+    /// Fsync: how many times what it would take alone it must take
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 5,
+        global = true,
+        help_heading = "Thresholds"
+    )]
+    pub fsync_factor: u64,
     /// A finding closes when its condition was not met for this long
     #[arg(
         long,
@@ -91,6 +118,9 @@ impl Default for Settings {
             crawling_critical_ms: 300_000,
             crawling_share: 0.15,
             stuck_ms: 5_000,
+            fsync_ms: 200,
+            fsync_critical_ms: 10_000,
+            fsync_factor: 5,
             hold_down: 10_000,
         }
     }
@@ -122,6 +152,7 @@ impl Settings {
             ("withheld-ms", self.withheld_ms),
             ("crawling-ms", self.crawling_ms),
             ("stuck-ms", self.stuck_ms),
+            ("fsync-ms", self.fsync_ms),
         ];
         match times.into_iter().find(|(_, ms)| *ms == 0) {
             Some((name, _)) => Err(format!(
@@ -139,6 +170,7 @@ impl Settings {
         let pairs = [
             ("withheld", self.withheld_ms, self.withheld_critical_ms),
             ("crawling", self.crawling_ms, self.crawling_critical_ms),
+            ("fsync", self.fsync_ms, self.fsync_critical_ms),
         ];
         match pairs
             .into_iter()

@@ -79,7 +79,7 @@ impl Detector for DeviceStall {
                     Confidence::Sure
                 },
                 begin_ns: w.since_ns,
-                stage: Stage::Device,
+                stage: Stage::Device.into(),
                 mechanism: Mechanism::Device,
                 threshold_ns: ms(if critical {
                     cx.settings.withheld_critical_ms
@@ -99,6 +99,7 @@ impl Detector for DeviceStall {
                     ..Evidence::default()
                 },
                 others: None,
+                sync: None,
             });
         }
     }

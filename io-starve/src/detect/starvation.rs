@@ -368,7 +368,7 @@ impl<'a> Disk<'a> {
                 confidence
             },
             begin_ns: met.begin_ns,
-            stage: met.stage,
+            stage: met.stage.into(),
             mechanism,
             threshold_ns: ms(met.threshold_ms),
             longest_ns: met.gap_ns.max(oldest_ns.unwrap_or(0)),
@@ -384,6 +384,7 @@ impl<'a> Disk<'a> {
                 ..met.evidence
             },
             others: Some(g.others),
+            sync: None,
         }
     }
 

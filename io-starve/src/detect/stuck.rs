@@ -73,7 +73,7 @@ impl Detector for QueueStuck {
                     Confidence::Likely
                 },
                 begin_ns,
-                stage: stage(in_flight, oldest),
+                stage: stage(in_flight, oldest).into(),
                 mechanism: Mechanism::Device,
                 threshold_ns: if critical {
                     CRITICAL_NS
@@ -97,6 +97,7 @@ impl Detector for QueueStuck {
                     ..Evidence::default()
                 },
                 others: None,
+                sync: None,
             });
         }
     }

@@ -4,6 +4,7 @@ use io_starve_common::class::Class;
 
 use super::engine::Engine;
 use super::finding::{Finding, Kind};
+use super::fsync_words;
 use crate::model::Model;
 use crate::model::devices::display_name;
 use crate::model::observation::Owner;
@@ -52,6 +53,7 @@ pub fn sentence(f: &Finding, model: &Model) -> String {
         ns => format!(" (not now: over for {})", seconds(ns)),
     };
     match f.kind {
+        Kind::FsyncSerialization => format!("{}{over}", fsync_words::sentence(f, model)),
         Kind::QueueStuck => {
             let waiting = f
                 .evidence
@@ -95,7 +97,7 @@ fn plural(class: Class) -> &'static str {
     }
 }
 
-fn seconds(ns: u64) -> String {
+pub(super) fn seconds(ns: u64) -> String {
     format!("{:.1} s", ns as f64 / 1e9)
 }
 

@@ -36,9 +36,29 @@ pub struct Device {
     /// Times of the last 10 s, by class and stage.
     #[serde_as(as = "Vec<(_, _)>")]
     pub hists: BTreeMap<(Class, Stage), HistWindow>,
+    /// The best rates of the last minute or so.
+    #[serde(default)]
+    pub peak: Peak,
     /// Dirty and writeback bytes behind it over all owners, and when that was told (ns monotonic).
     pub backlog: Option<(u64, u64)>,
 }
+
+/// Rates that a disk has reached, by which waits are judged: it can do at least so much.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Peak {
+    /// Completions a second.
+    pub iops: u64,
+    /// Completed bytes a second.
+    pub bytes_per_s: u64,
+    /// Shortest mean time in the device, in ns; 0 before anything completed. On an idle disk, which reaches no rate, it says what
+    /// the disk can do.
+    pub service_ns: u64,
+}
+
+/// Rates are taken over this long, in ns: a burst that a cache takes does not last so long.
+const PEAK_NS: u64 = 1_000_000_000;
+/// A peak that is not reached again fades by this part a tick: in a minute to a third.
+const PEAK_FADES: u64 = 220;
 
 impl Device {
     /// Its issues since attach.
@@ -115,6 +135,39 @@ impl Device {
         for hist in self.hists.values_mut() {
             hist.prune(clock.to_ns);
         }
+        self.end_peak(clock.to_ns);
+    }
+}
+
+impl Device {
+    fn end_peak(&mut self, now: u64) {
+        let Some(from) = self.issued.window_start(now, PEAK_NS) else {
+            return;
+        };
+        let (mut finished, mut bytes, mut device_ns) = (0u64, 0u64, 0u64);
+        for flow in self.classes.values() {
+            let cell = flow.ring.since(from);
+            finished = finished.saturating_add(cell.finished);
+            bytes = bytes.saturating_add(cell.bytes);
+            device_ns = device_ns.saturating_add(cell.stages[Stage::Device.index()].sum_ns);
+        }
+        let per_s = |n: u64| {
+            let rate = u128::from(n) * 1_000_000_000 / u128::from((now - from).max(1));
+            u64::try_from(rate).unwrap_or(u64::MAX)
+        };
+        let mean = device_ns.checked_div(finished);
+        let grown = self.peak.service_ns + self.peak.service_ns / PEAK_FADES;
+        let service_ns = match (self.peak.service_ns, mean) {
+            (0, mean) => mean.unwrap_or(0),
+            (_, Some(mean)) if mean > 0 => grown.min(mean),
+            _ => grown,
+        };
+        let fade = |peak: u64| peak - peak / PEAK_FADES;
+        self.peak = Peak {
+            iops: fade(self.peak.iops).max(per_s(finished)),
+            bytes_per_s: fade(self.peak.bytes_per_s).max(per_s(bytes)),
+            service_ns,
+        };
     }
 }
 

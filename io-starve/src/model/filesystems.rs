@@ -47,6 +47,11 @@ impl Filesystems {
         self.by_dev.insert(fact.dev, known);
     }
 
+    /// The one with this number.
+    pub fn get(&self, dev: DevId) -> Option<&FilesystemFact> {
+        self.by_dev.get(&dev).map(|k| &k.fact)
+    }
+
     /// One was unmounted.
     pub fn gone(&mut self, dev: DevId, now: u64) {
         if let Some(known) = self.by_dev.get_mut(&dev) {
@@ -103,7 +108,7 @@ fn on(fact: &LimitFact, dev: DevId) -> Option<Limits> {
 impl Model {
     /// The filesystem with this `s_dev`, also one that was unmounted in the last ten minutes.
     pub fn filesystem(&self, dev: DevId) -> Option<&FilesystemFact> {
-        self.filesystems.by_dev.get(&dev).map(|k| &k.fact)
+        self.filesystems.get(dev)
     }
 
     /// Those that are mounted.

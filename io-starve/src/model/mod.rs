@@ -10,21 +10,30 @@ use serde::{Deserialize, Serialize};
 use serde_with::serde_as;
 
 pub mod accounts;
+pub mod blame;
+pub mod causes;
 pub mod cgroups;
 pub mod devices;
 pub mod filesystems;
 pub mod flow;
+pub mod mechanism;
 pub mod observation;
 pub mod snapshot;
 pub mod spans;
+pub mod syncs;
 mod views;
 pub mod windows;
 
+use blame::Blame;
+use causes::Scene;
 use cgroups::Cgroups;
 use devices::Device;
 use filesystems::{Filesystems, LimitTable};
 use flow::{Flow, TickEnd};
-use observation::{DevId, Fact, GroupKey, Hook, HostFact, Observation, Owner, Verdict, Waiter};
+use observation::{
+    CgroupMode, DevId, Fact, GroupKey, Hook, HostFact, Observation, Owner, Topic, Verdict, Waiter,
+};
+use syncs::Syncs;
 use windows::{CellClock, Marks};
 
 /// How many disks are followed, those that became known first. A busy one costs about 20 KiB for its histograms. What is not
@@ -74,6 +83,8 @@ pub struct Model {
     #[serde_as(as = "Vec<(_, _)>")]
     pressure: BTreeMap<Option<Owner>, Psi>,
     waiters: Vec<Waiter>,
+    syncs: Syncs,
+    blame: Blame,
     flows: usize,
 }
 
@@ -128,9 +139,10 @@ impl Model {
 
     /// Questions that nobody can answer because a hook was refused. A hook that this kernel does not have, or that nothing
     /// needs, takes no answer away: another hook gives it.
-    pub fn missing_questions(&self) -> Vec<String> {
+    pub fn missing_questions(&self, topic: Topic) -> Vec<String> {
         self.hooks
             .iter()
+            .filter(|h| h.topic == topic || h.topic == Topic::Requests && topic == Topic::Journal)
             .filter(|h| matches!(h.verdict, Verdict::Refused { .. }) && !h.question.is_empty())
             .map(|h| h.question.clone())
             .collect()
@@ -149,6 +161,26 @@ impl Model {
     fn fresh(&self, told: Option<(u64, u64)>) -> Option<u64> {
         told.filter(|(_, at)| self.now_ns().saturating_sub(*at) <= STALE_NS)
             .map(|(bytes, _)| bytes)
+    }
+
+    /// The host, once its fact was seen.
+    pub fn host(&self) -> Option<&HostFact> {
+        self.host.as_ref()
+    }
+
+    /// fsyncs and journals.
+    pub fn syncs(&self) -> &Syncs {
+        &self.syncs
+    }
+
+    /// Who kept whom waiting in the last minute.
+    pub fn blame(&self) -> &Blame {
+        &self.blame
+    }
+
+    /// The same, for whoever finds more of it.
+    pub fn blame_mut(&mut self) -> &mut Blame {
+        &mut self.blame
     }
 
     /// Takes in one observation. One that is not later than the last only adds its counters: time never runs backwards here.
@@ -174,6 +206,7 @@ impl Model {
         self.take_in_flight(o);
         self.end_tick(dt_ns);
         self.take_waiters(o);
+        self.take_syncs(o);
         self.forget();
     }
 
@@ -337,6 +370,33 @@ impl Model {
         self.waiters.clear();
         self.waiters
             .extend(o.waiters.iter().take(MAX_WAITERS).cloned());
+    }
+
+    fn take_syncs(&mut self, o: &Observation) {
+        let now = self.now_ns();
+        self.syncs.take_journals(o);
+        let phases = self.hooks.iter().any(|h| {
+            h.name == "jbd2_log_wait_commit" && matches!(h.verdict, Verdict::Attached { .. })
+        });
+        let scene = Scene {
+            now,
+            devices: &self.devices,
+            filesystems: &self.filesystems,
+            commits: self.syncs.commits().clone(),
+            holds: self.syncs.holds().to_vec(),
+            handles: self.syncs.handles().cloned().collect(),
+            fsyncs: &o.fsyncs,
+            waiters: &self.waiters,
+            phases,
+            v1: self
+                .host
+                .as_ref()
+                .is_some_and(|h| h.cgroups == CgroupMode::V1),
+        };
+        for (edge, ns) in self.syncs.take_fsyncs(&o.fsyncs, &scene, now) {
+            self.blame.add(now, edge, ns);
+        }
+        self.blame.prune(now);
     }
 
     fn forget(&mut self) {

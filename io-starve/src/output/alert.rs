@@ -12,10 +12,10 @@ use serde::Serialize;
 
 use crate::{
     detect::{
-        finding::{CloseReason, Confidence, Evidence, Kind, LossNote, Mechanism, Severity},
+        finding::{CloseReason, Confidence, Evidence, Kind, LossNote, Mechanism, Place, Severity},
         settings::Settings,
     },
-    model::observation::{self, Stage, Task, Verdict},
+    model::observation::{self, Limits, Task, Verdict},
 };
 
 /// Version of the schema: raised when a field changes its meaning or goes away.
@@ -289,7 +289,7 @@ pub struct FindingAlert {
     /// What keeps the victim waiting.
     pub mechanism: Mechanism,
     /// Where it waits.
-    pub stage: Stage,
+    pub stage: Place,
     /// How long the condition has lasted, in ms.
     pub duration_ms: u64,
     /// Longest single wait or gap so far, in ms.
@@ -302,6 +302,8 @@ pub struct FindingAlert {
     pub evidence: Evidence,
     /// I/O pressure of the victim's cgroup; null when the kernel does not tell it.
     pub pressure: Option<Pressure>,
+    /// The way from the victim to the culprit, link by link; empty where there is but one.
+    pub chain: Vec<String>,
     /// What to do about it, best first.
     pub advice: Vec<String>,
     /// What was not seen while it was judged.
@@ -361,10 +363,26 @@ pub struct Culprit {
     pub tasks: Vec<Task>,
     /// The class of most of its requests.
     pub class: Class,
-    /// Its part of the issues of others, 0 to 1.
+    /// Its part of the issues of others, or of the time that the victim waited where that is told, 0 to 1.
     pub share: f64,
     /// Its issues meanwhile.
     pub issues: u64,
+    /// For how long the victim waited for it, in ms; null where issues are what counts.
+    pub delay_ms: Option<u64>,
+    /// The limit of blk-throttle that held its I/O; null when none did.
+    pub limit: Option<Limit>,
+}
+
+/// A limit of blk-throttle that bites.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct Limit {
+    /// The cgroup that has it: the culprit's, or an ancestor.
+    pub cgroup: Option<Cgroup>,
+    /// The disk.
+    pub device: Device,
+    /// What is set; each is null when it is not limited, or not known.
+    #[serde(flatten)]
+    pub limits: Limits,
 }
 
 /// A cgroup.

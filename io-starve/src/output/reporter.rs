@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     alert::{
-        Account, Alert, Cgroup, Culprit, Device, Event, FindingAlert, Hook, Hooks, Losses,
+        Account, Alert, Cgroup, Culprit, Device, Event, FindingAlert, Hook, Hooks, Limit, Losses,
         OpenFinding, OwnerKind, Pressure, SCHEMA, Stamp, Start, Status, Stop, StopReason, Totals,
         Victim,
     },
@@ -18,10 +18,11 @@ use crate::{
     detect::{
         Change,
         finding::{CloseReason, Finding, Kind, Severity},
+        fsync_words::chain,
         settings::Settings,
     },
     model::{
-        observation::{Observation, Owner, Verdict},
+        observation::{DevId, Observation, Owner, Verdict},
         snapshot::Snapshot,
     },
     pipeline::Pipeline,
@@ -229,23 +230,15 @@ fn describe(f: &Finding, since: String, stamp: Stamp, snapshot: &Snapshot) -> Fi
         severity: f.severity,
         stamp,
         since,
-        device: f.device.map(|dev| Device {
-            major: dev.major(),
-            minor: dev.minor(),
-            name: snapshot
-                .devices
-                .iter()
-                .find(|d| d.dev == dev)
-                .map(|d| d.name.clone()),
-        }),
-        filesystem: None,
-        mountpoint: None,
+        device: f.device.map(|dev| device(dev, snapshot)),
+        filesystem: f.sync.as_ref().and_then(|s| s.fstype.clone()),
+        mountpoint: f.sync.as_ref().and_then(|s| s.mountpoint.clone()),
         victim: Victim {
             owner,
             cgroup,
             task: f.task.clone(),
             class: f.class,
-            file: None,
+            file: f.sync.as_ref().and_then(|s| s.file.clone()),
         },
         culprits: f
             .culprits
@@ -261,6 +254,12 @@ fn describe(f: &Finding, since: String, stamp: Stamp, snapshot: &Snapshot) -> Fi
                     // Four digits: what is behind them is noise, and it would be read as precision.
                     share: (c.share * 1e4).round() / 1e4,
                     issues: c.issues,
+                    delay_ms: c.delay_ns.map(|ns| ns / NS_PER_MS),
+                    limit: c.limit.map(|l| Limit {
+                        cgroup: self::owner(l.group, snapshot).1,
+                        device: device(l.dev, snapshot),
+                        limits: l.limits,
+                    }),
                 }
             })
             .collect(),
@@ -272,9 +271,22 @@ fn describe(f: &Finding, since: String, stamp: Stamp, snapshot: &Snapshot) -> Fi
         confidence: f.confidence,
         evidence: f.evidence.clone(),
         pressure: pressure(f.victim, snapshot),
+        chain: chain(f, &|o| snapshot.owner_name(o)),
         advice: f.advice.clone(),
         loss: f.loss.clone(),
         reason: f.closed.map(|(_, reason): (u64, CloseReason)| reason),
+    }
+}
+
+fn device(dev: DevId, snapshot: &Snapshot) -> Device {
+    Device {
+        major: dev.major(),
+        minor: dev.minor(),
+        name: snapshot
+            .devices
+            .iter()
+            .find(|d| d.dev == dev)
+            .map(|d| d.name.clone()),
     }
 }
 

@@ -8,6 +8,7 @@ use super::{
     alert::{Alert, Cgroup, Event, FindingAlert, Hooks, OwnerKind},
     format::{DASH, count, duration, duration_ms, megabytes, or_dash, printable, rate, share},
 };
+use crate::detect::{finding::Place, fsync_words};
 use crate::model::{
     observation::Stage,
     snapshot::{ClassView, DeviceView, Snapshot},
@@ -66,7 +67,15 @@ pub fn sentence(f: &FindingAlert, waits: &str) -> String {
         let name = device.name.clone().unwrap_or_else(number);
         let _ = write!(s, " on {}", printable(&name));
     }
-    let class = f.victim.class.map_or("everything", |class| class.name());
+    if let Some(mountpoint) = &f.mountpoint {
+        let _ = write!(s, " ({})", printable(mountpoint));
+    }
+    let everything = if f.evidence.fsync.is_some() {
+        "fsync"
+    } else {
+        "everything"
+    };
+    let class = f.victim.class.map_or(everything, |class| class.name());
     let _ = write!(
         s,
         ": {class} of {}",
@@ -85,13 +94,24 @@ pub fn sentence(f: &FindingAlert, waits: &str) -> String {
         let _ = write!(s, ", longest {}", duration_ms(f.longest_ms));
     }
     if let Some(culprit) = f.culprits.first() {
+        let class = match culprit.delay_ms {
+            Some(_) => String::new(),
+            None => format!("{} of ", culprit.class.name()),
+        };
         let _ = write!(
             s,
-            ", behind {} of {} ({})",
-            culprit.class.name(),
+            ", behind {class}{} ({})",
             owner(culprit.owner, culprit.cgroup.as_ref()),
             share(culprit.share)
         );
+        if let Some(limit) = &culprit.limit {
+            let _ = write!(
+                s,
+                ", held by the limit of {} ({})",
+                owner(OwnerKind::Cgroup, limit.cgroup.as_ref()),
+                fsync_words::limits(&limit.limits)
+            );
+        }
     }
     let _ = write!(s, "; {}", f.mechanism.name());
     if let Some(scheduler) = f
@@ -118,11 +138,13 @@ pub fn sentence(f: &FindingAlert, waits: &str) -> String {
     s
 }
 
-fn place(stage: Stage) -> &'static str {
-    match stage {
-        Stage::Admission => "for admission",
-        Stage::Queued => "in the queue",
-        Stage::Device => "in the device",
+fn place(place: Place) -> &'static str {
+    match place {
+        Place::Held => "held by blk-throttle",
+        Place::Admission => "for admission",
+        Place::Queued => "in the queue",
+        Place::Device => "in the device",
+        Place::Journal => "in the journal",
     }
 }
 

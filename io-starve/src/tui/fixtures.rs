@@ -4,8 +4,8 @@ use io_starve_common::{class::Class, wire::LossKind};
 
 use crate::{
     detect::finding::{
-        CloseReason, Confidence, Culprit, Evidence, Finding, Kind, LossNote, Mechanism, Rule,
-        Severity,
+        CloseReason, Confidence, Culprit, Evidence, Finding, Kind, LossNote, Mechanism, Place,
+        Rule, Severity,
     },
     model::{
         observation::{
@@ -238,9 +238,11 @@ fn starved() -> Finding {
             share: 1.0,
             issues: 5_103,
             tasks: vec![task(812, "fio"), task(813, "fio"), task(814, "fio")],
+            delay_ns: None,
+            limit: None,
         }],
         mechanism: Mechanism::Scheduler,
-        stage: Stage::Queued,
+        stage: Place::Queued,
         duration_ns: 17 * S,
         longest_ns: 17 * S,
         threshold_ns: S,
@@ -259,12 +261,14 @@ fn starved() -> Finding {
             waited_share: Some(1.0),
             bypasses: Some(4_802),
             before_attach: false,
+            fsync: None,
         },
         advice: vec![
             "Lower /sys/block/sda/queue/iosched/writes_starved (100000 now, 2 by default): it is how many batches of reads go before one of writes.".to_owned(),
             "Limit the readers: io.max on /reader.service.".to_owned(),
         ],
         loss: LossNote::default(),
+        sync: None,
     }
 }
 
@@ -285,6 +289,8 @@ fn closed() -> Finding {
             share: 0.91,
             issues: 812,
             tasks: vec![],
+            delay_ns: None,
+            limit: None,
         }],
         duration_ns: 25 * S,
         longest_ns: 2_412 * MS,
@@ -443,7 +449,7 @@ pub fn crowded() -> Snapshot {
                 victim: Owner::Cgroup(10_000 + u64::from(i)),
                 culprits: vec![],
                 mechanism: Mechanism::Device,
-                stage: Stage::Device,
+                stage: Place::Device,
                 ..starved()
             },
         );

@@ -67,6 +67,35 @@ fn value(f: &Finding, name: &str, want: &str) -> Result<bool, String> {
         "confidence" => word(&Some(f.confidence)),
         "lost" => within(f.loss.events, want)?,
         "missing" => f.loss.missing.iter().any(|m| m.contains(want)),
+        "culprits" => {
+            let owners: Vec<String> = f
+                .culprits
+                .iter()
+                .map(|c| match c.owner {
+                    Owner::Cgroup(id) => id.to_string(),
+                    other => format!("{other:?}").to_lowercase(),
+                })
+                .collect();
+            owners.join(",") == want
+        }
+        "limit" => top
+            .and_then(|c| c.limit)
+            .is_some_and(|l| owner_of(want) == Ok(l.group)),
+        "unseen" => f.evidence.fsync.as_ref().is_some_and(|e| {
+            e.not_seen
+                .iter()
+                .any(|g| g.replace(' ', "-").contains(want))
+        }),
+        "own-data" => f
+            .evidence
+            .fsync
+            .as_ref()
+            .is_some_and(|e| within(e.own_data_ms, want).unwrap_or(false)),
+        "journal" => f
+            .evidence
+            .fsync
+            .as_ref()
+            .is_some_and(|e| within(e.journal_ms, want).unwrap_or(false)),
         "advice" => f.advice.iter().any(|a| a.contains(want)),
         "no-advice" => !f.advice.iter().any(|a| a.contains(want)),
         "task" => f.task.as_ref().is_some_and(|t| t.comm == want),
@@ -100,7 +129,7 @@ mod erased {
 
 /// Reads an expectation.
 pub fn expect(line: usize, rest: &str) -> Result<Expect, String> {
-    const OPTS: [&str; 22] = [
+    const OPTS: [&str; 27] = [
         "rule",
         "victim",
         "class",
@@ -123,6 +152,11 @@ pub fn expect(line: usize, rest: &str) -> Result<Expect, String> {
         "longest",
         "reason",
         "at",
+        "culprits",
+        "limit",
+        "unseen",
+        "own-data",
+        "journal",
     ];
     let words: Vec<&str> = rest.split_whitespace().collect();
     let (what, kind, at, opts, text) = match words[..] {
@@ -181,14 +215,17 @@ fn probe() -> Finding {
             share: 0.0,
             issues: 0,
             tasks: Vec::new(),
+            delay_ns: None,
+            limit: None,
         }],
         mechanism: Mechanism::Device,
-        stage: Stage::Queued,
+        stage: Place::Queued,
         duration_ns: 0,
         longest_ns: 0,
         threshold_ns: 0,
         evidence: Evidence::default(),
         advice: Vec::new(),
         loss: LossNote::default(),
+        sync: None,
     }
 }

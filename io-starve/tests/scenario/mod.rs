@@ -6,6 +6,9 @@
 //! ```text
 //! device 8:0 sda mq-deadline iosched/writes_starved=100000      a disk; options below=8:16 iocost=yes backing=FILE
 //! cgroup 28 /backup.service
+//! host v1                                                       its cgroup hierarchy; v2 unless said otherwise
+//! fs 8:1 ext4 /data 8:0 dioread_lock                            a filesystem on a disk, its options
+//! limit 28 8:0 wbps=1MiB                                        of a cgroup on a disk
 //! refuse block_bio_queue "what waits for admission"             a hook that was refused; `attach NAME` for one that runs
 //! set withheld_ms 500                                           a threshold
 //! tick 250ms                                                    the default
@@ -16,6 +19,9 @@
 //! from 0s to 12s: backlog 8:0 512MiB                                 or `backlog owner 28 512MiB`
 //! from 3s to 4s: lose slots-full 2                                   each tick
 //! from 3s to 4s: lack tags 8:0 5                                     each tick: tasks that slept for want of a tag
+//! from 1s to 4s: fsync 28 8:1/13 101 file=log journal=1.1s commit=5  until it ends at 4 s; also flush= for= result= datasync
+//! from 1.1s to 4s: commit 8:1 5 logging=1.2s waits=12:29:1.3s   also locking= flushing= for= tid=
+//! from 1s to 4s: hold 8:0 29 3 file=8:1/12                      also owner= reads
 //! expect open KIND at 2s..2.5s rule= victim= class= culprit= share= mechanism= stage= severity= confidence= lost= advice= since= attach=
 //! expect update KIND at 11s..12s severity=critical              updates may also come unexpected
 //! expect close KIND at 28s..28.5s duration=17s..17.5s longest= reason=
@@ -33,6 +39,7 @@ use io_starve::pipeline::Pipeline;
 use io_starve_common::wire::LossKind;
 
 mod expect;
+mod journal;
 mod observe;
 mod parse;
 use expect::{Event, Expect, expect};
@@ -74,6 +81,7 @@ enum What {
     Backlog(Backlog),
     Lose(LossKind, u64),
     TagWaits(DevId, u64),
+    Span(journal::Span),
 }
 
 impl Scenario {
@@ -111,6 +119,9 @@ impl Scenario {
             "tick" => self.tick_ms = one(&words, duration_ms)?,
             "end" => self.end_ms = one(&words, duration_ms)?,
             "set" => self.settings = set(&self.settings, &words)?,
+            "fs" => self.facts.push(journal::filesystem(&words)?),
+            "limit" => self.facts.push(journal::limit(&words)?),
+            "host" => self.facts.push(host(&words)?),
             "device" => self.facts.push(Fact::Device(device(&words)?)),
             "cgroup" => {
                 let [id, path] = words[..] else {
@@ -137,7 +148,10 @@ impl Scenario {
         let (times, what) = rest.split_once(": ").ok_or("from T to T: WHAT")?;
         let (from, to) = times.split_once(" to ").ok_or("from T to T")?;
         let words: Vec<&str> = what.split_whitespace().collect();
-        let what = self.what(&words)?;
+        let what = match journal::span(&words, duration_ms(from)?)? {
+            Some(span) => What::Span(span),
+            None => self.what(&words)?,
+        };
         // Values are read once here, so that a typo in one fails although its phase never comes.
         let mut o = Observation {
             mono_ns: BASE_NS as u64,
@@ -239,6 +253,9 @@ impl Scenario {
                     What::Lose(kind, n) if counts => *loss.entry(*kind).or_default() += n,
                     What::Issue { .. } | What::TagWaits(..) if counts => {
                         apply(&phase.what, &mut o, &mut samples)?
+                    }
+                    What::Span(span) => {
+                        span.tell(&mut o, phase.from_ms, phase.to_ms, self.tick_ms, at_ms);
                     }
                     What::Wait { .. } | What::Backlog(_) if is => {
                         apply(&phase.what, &mut o, &mut samples)?

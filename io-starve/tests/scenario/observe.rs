@@ -45,7 +45,7 @@ pub fn apply(
                 .tag_waits += n;
             Ok(())
         }
-        What::Lose(..) => Ok(()),
+        What::Lose(..) | What::Span(_) => Ok(()),
     }
 }
 

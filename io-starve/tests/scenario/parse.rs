@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use io_starve::detect::finding::{Confidence, Mechanism, Rule, Severity};
+use io_starve::detect::finding::{Confidence, Mechanism, Place, Rule, Severity};
 use io_starve::detect::settings::Settings;
 use io_starve::model::observation::*;
 use io_starve_common::class::Class;
@@ -117,13 +117,27 @@ pub fn named<T: DeserializeOwned>(word: &str) -> Result<T, String> {
         .map_err(|_| format!("unknown name `{word}`"))
 }
 
+/// `host v1`.
+pub fn host(words: &[&str]) -> Result<Fact, String> {
+    let cgroups = match words {
+        ["v1"] => CgroupMode::V1,
+        ["v2"] => CgroupMode::V2,
+        _ => return Err("host v1 or v2".to_owned()),
+    };
+    Ok(Fact::Host(HostFact {
+        name: "lab".to_owned(),
+        kernel: "6.12".to_owned(),
+        cgroups,
+    }))
+}
+
 /// Refuses values that no finding can have.
 pub fn known_word(name: &str, word: &str) -> Result<(), String> {
     match name {
         "rule" => named::<Rule>(word).map(drop),
         "class" | "culprit-class" => named::<Class>(word).map(drop),
         "mechanism" => named::<Mechanism>(word).map(drop),
-        "stage" => named::<Stage>(word).map(drop),
+        "stage" => named::<Place>(word).map(drop),
         "severity" => named::<Severity>(word).map(drop),
         "confidence" => named::<Confidence>(word).map(drop),
         "share" => within(0, word).map(drop),
@@ -216,7 +230,14 @@ pub fn hook(refused: bool, rest: &str) -> Result<Hook, String> {
             }
         },
         question: question.trim_matches('"').to_owned(),
-        topic: Topic::Requests,
+        topic: if ["jbd2_", "ext4_", "folio_wait"]
+            .iter()
+            .any(|p| name.starts_with(p))
+        {
+            Topic::Journal
+        } else {
+            Topic::Requests
+        },
     })
 }
 

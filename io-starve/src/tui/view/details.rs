@@ -7,7 +7,10 @@ use super::{
     text::{self, Align},
 };
 use crate::{
-    detect::finding::{CloseReason, Confidence, Evidence, Finding, Rule},
+    detect::{
+        finding::{CloseReason, Confidence, Evidence, Finding, Rule},
+        fsync_words,
+    },
     model::{observation::Owner, snapshot::DeviceView},
     output::format,
     tui::{app::Target, theme::Role},
@@ -146,7 +149,7 @@ fn victim(screen: &Screen<'_>, f: &Finding) -> String {
     out += &format!(
         " for {}, in {}",
         format::duration(f.duration_ns),
-        names::in_stage(f.stage)
+        names::in_place(f.stage)
     );
     if let Some(task) = &f.task {
         out += &format!(", task {}", screen.task(task));
@@ -161,13 +164,28 @@ fn served(screen: &Screen<'_>, f: &Finding) -> Vec<String> {
     f.culprits
         .iter()
         .map(|c| {
-            let mut line = format!(
-                "{} of {}, {} of the issues of others ({})",
-                c.class.name(),
-                screen.owner(c.owner),
-                format::share(c.share),
-                format::count(c.issues)
-            );
+            let mut line = match c.delay_ns {
+                Some(ns) => format!(
+                    "{}, waited for during {} ({} of that part)",
+                    screen.owner(c.owner),
+                    format::duration(ns),
+                    format::share(c.share)
+                ),
+                None => format!(
+                    "{} of {}, {} of the issues of others ({})",
+                    c.class.name(),
+                    screen.owner(c.owner),
+                    format::share(c.share),
+                    format::count(c.issues)
+                ),
+            };
+            if let Some(limit) = &c.limit {
+                line += &format!(
+                    ", held by the limit of {}: {}",
+                    screen.owner(limit.group),
+                    fsync_words::limits(&limit.limits)
+                );
+            }
             if !c.tasks.is_empty() {
                 let tasks: Vec<_> = c.tasks.iter().take(4).map(|t| screen.task(t)).collect();
                 line += &format!(", seen {}", tasks.join(" "));
@@ -193,6 +211,7 @@ fn evidence(screen: &Screen<'_>, f: &Finding) -> String {
         waited_share,
         bypasses,
         before_attach,
+        fsync,
     } = &f.evidence;
     let mut out = Vec::new();
     let mut add = |text: Option<String>| out.extend(text);
@@ -220,6 +239,22 @@ fn evidence(screen: &Screen<'_>, f: &Finding) -> String {
     add(backlog_bytes.map(|n| format!("backlog {}", format::bytes(n))));
     add(backlog_needs_ms.map(|ms| format!("which needs {} at this rate", format::duration_ms(ms))));
     add(bypasses.map(|n| format!("oldest passed at least {} times", format::count(n))));
+    if let Some(e) = fsync {
+        let part =
+            |name: &str, ms: u64| (ms > 0).then(|| format!("{name} {}", format::duration_ms(ms)));
+        add(Some(format!("took {}", format::duration_ms(e.took_ms))));
+        add(part("own data", e.own_data_ms));
+        add(part("journal", e.journal_ms));
+        add(part("flush", e.flush_ms));
+        add(part("not told apart", e.unseen_ms));
+        add(Some(format!(
+            "alone about {}",
+            format::duration_ms(e.alone_ms)
+        )));
+        for what in &e.not_seen {
+            add(Some(format!("not seen: {what}")));
+        }
+    }
     add(before_attach.then(|| "it waited before io-starve was attached".to_owned()));
     if out.is_empty() {
         format::DASH.to_owned()

@@ -7,6 +7,7 @@ use super::{
     text::{self, Align},
 };
 use crate::{
+    detect::finding::Place,
     model::{
         observation::{Owner, Stage, Task, WaitsFor},
         snapshot::WaiterView,
@@ -117,6 +118,17 @@ pub const fn in_stage(stage: Stage) -> &'static str {
         Stage::Admission => "admission",
         Stage::Queued => "the queue",
         Stage::Device => "the device",
+    }
+}
+
+/// Where a victim waits, as it is said after "in".
+pub const fn in_place(place: Place) -> &'static str {
+    match place {
+        Place::Held => "blk-throttle, held",
+        Place::Admission => "admission",
+        Place::Queued => "the queue",
+        Place::Device => "the device",
+        Place::Journal => "the journal",
     }
 }
 

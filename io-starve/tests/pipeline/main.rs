@@ -8,6 +8,9 @@ use io_starve::pipeline::Pipeline;
 use io_starve_common::{class::Class, wire::LossKind};
 use proptest::prelude::*;
 
+mod journals;
+use journals::journals;
+
 const SECOND: u64 = 1_000_000_000;
 
 fn dev() -> impl Strategy<Value = DevId> {
@@ -215,9 +218,21 @@ fn observation(now: u64) -> impl Strategy<Value = Observation> {
         prop::collection::vec(backlog, 0..2),
         prop::collection::vec(pressure, 0..2),
         prop::collection::vec(loss, 0..2),
+        journals(now),
     )
         .prop_map(
-            move |(facts, groups, hists, devices, waiting, waiters, backlog, pressure, loss)| {
+            move |(
+                facts,
+                groups,
+                hists,
+                devices,
+                waiting,
+                waiters,
+                backlog,
+                pressure,
+                loss,
+                journals,
+            )| {
                 Observation {
                     mono_ns: now,
                     wall_ns: now as i64,
@@ -230,7 +245,7 @@ fn observation(now: u64) -> impl Strategy<Value = Observation> {
                     backlog,
                     pressure,
                     loss,
-                    ..Observation::default()
+                    ..journals
                 }
             },
         )
@@ -406,6 +421,9 @@ fn settings_that_a_user_may_type_do_not_overflow() {
             crawling_critical_ms: n,
             crawling_share: 0.0,
             stuck_ms: n,
+            fsync_ms: n,
+            fsync_critical_ms: n,
+            fsync_factor: n,
             hold_down: n,
         });
         for tick in 0..60 {

@@ -1,0 +1,135 @@
+//! Who kept whom waiting, through what, for how long: the edges of all detectors, summed over the last minute.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use serde::{Deserialize, Serialize};
+use serde_with::serde_as;
+
+use super::mechanism::Mechanism;
+use super::observation::Owner;
+
+/// How far back the table goes, in ns.
+const KEEP_NS: u64 = 60_000_000_000;
+/// Edges are summed in steps of this, in ns.
+const STEP_NS: u64 = 5_000_000_000;
+/// Edges that are kept; beyond that the one with the least delay gives way.
+const MAX_EDGES: usize = 512;
+
+/// A delay of one owner by another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Edge {
+    /// Who waited.
+    pub victim: Owner,
+    /// Whom for.
+    pub culprit: Owner,
+    /// Through what.
+    pub mechanism: Mechanism,
+}
+
+/// An edge with its delay.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct Blamed {
+    /// Who, by whom, through what.
+    pub edge: Edge,
+    /// Delay in the last minute, in ns. Waits that overlap are added.
+    pub ns: u64,
+}
+
+/// The table.
+#[serde_as]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Blame {
+    #[serde_as(as = "Vec<(_, _)>")]
+    edges: BTreeMap<Edge, VecDeque<(u64, u64)>>,
+}
+
+impl Blame {
+    /// Adds a delay that was seen now.
+    pub fn add(&mut self, now: u64, edge: Edge, ns: u64) {
+        if ns == 0 {
+            return;
+        }
+        if self.edges.len() >= MAX_EDGES && !self.edges.contains_key(&edge) {
+            let least = self.edges.iter().min_by_key(|(_, steps)| total(steps));
+            if let Some(edge) = least.map(|(e, _)| *e) {
+                self.edges.remove(&edge);
+            }
+        }
+        let steps = self.edges.entry(edge).or_default();
+        let step = now / STEP_NS;
+        match steps.back_mut() {
+            Some((at, sum)) if *at == step => *sum = sum.saturating_add(ns),
+            _ => steps.push_back((step, ns)),
+        }
+    }
+
+    /// Forgets what is older than a minute.
+    pub fn prune(&mut self, now: u64) {
+        let oldest = now.saturating_sub(KEEP_NS) / STEP_NS;
+        for steps in self.edges.values_mut() {
+            steps.retain(|(at, _)| *at >= oldest);
+        }
+        self.edges.retain(|_, steps| !steps.is_empty());
+    }
+
+    /// All edges, most delay first.
+    pub fn rows(&self) -> Vec<Blamed> {
+        let mut rows: Vec<Blamed> = self
+            .edges
+            .iter()
+            .map(|(edge, steps)| Blamed {
+                edge: *edge,
+                ns: total(steps),
+            })
+            .collect();
+        rows.sort_by(|a, b| b.ns.cmp(&a.ns).then(a.edge.cmp(&b.edge)));
+        rows
+    }
+}
+
+fn total(steps: &VecDeque<(u64, u64)>) -> u64 {
+    steps.iter().fold(0, |sum, (_, ns)| sum.saturating_add(*ns))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn edge(victim: u64, culprit: u64) -> Edge {
+        Edge {
+            victim: Owner::Cgroup(victim),
+            culprit: Owner::Cgroup(culprit),
+            mechanism: Mechanism::JournalData,
+        }
+    }
+
+    #[test]
+    fn a_minute_is_summed_and_what_is_older_forgotten() {
+        let mut blame = Blame::default();
+        let s = 1_000_000_000;
+        blame.add(100 * s, edge(2, 3), 5 * s);
+        blame.add(101 * s, edge(2, 3), s);
+        blame.add(130 * s, edge(4, 3), 7 * s);
+        let rows = |b: &Blame| b.rows().iter().map(|r| (r.edge, r.ns)).collect::<Vec<_>>();
+        assert_eq!(rows(&blame), [(edge(4, 3), 7 * s), (edge(2, 3), 6 * s)]);
+        blame.prune(160 * s);
+        assert_eq!(blame.rows().len(), 2);
+        blame.prune(166 * s);
+        assert_eq!(rows(&blame), [(edge(4, 3), 7 * s)]);
+        blame.prune(300 * s);
+        assert_eq!(blame, Blame::default());
+    }
+
+    #[test]
+    fn the_least_gives_way() {
+        let mut blame = Blame::default();
+        for i in 0..MAX_EDGES as u64 {
+            blame.add(1, edge(i, 1), 10 + i);
+        }
+        blame.add(1, edge(9_999, 1), 1_000);
+        let rows = blame.rows();
+        assert_eq!(rows.len(), MAX_EDGES);
+        assert_eq!(rows[0].edge, edge(9_999, 1));
+        assert!(rows.iter().all(|r| r.edge != edge(0, 1)));
+    }
+}
