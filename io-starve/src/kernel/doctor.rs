@@ -4,6 +4,7 @@ use std::path::Path;
 
 use super::{
     AttachError, AttachOptions, Attached, btf::Btf, cgroups::Hierarchy, devices::Devices, lockdown,
+    lockdown_that_forbids,
 };
 use crate::{
     model::observation::{CgroupMode, DeviceFact},
@@ -35,6 +36,7 @@ pub fn report(options: &AttachOptions) -> DoctorReport {
 }
 
 fn checks(problem: Option<&AttachError>) -> Vec<Check> {
+    let security = Path::new("/sys/kernel/security");
     let mut checks = vec![
         match problem {
             None => good("BPF", "programs load and attach".to_owned()),
@@ -44,12 +46,19 @@ fn checks(problem: Option<&AttachError>) -> Vec<Check> {
             Ok(_) => good("BTF", format!("{} can be read", Btf::VMLINUX)),
             Err(e) => bad("BTF", e.to_string()),
         },
-        match lockdown(Path::new("/sys/kernel/security")) {
-            None => good("lockdown", "none in force".to_owned()),
-            Some(mode) if mode == "confidentiality" => {
-                bad("lockdown", AttachError::Lockdown(mode).to_string())
+        match lockdown(security) {
+            None if security.join("lockdown").exists() => {
+                good("lockdown", "none in force".to_owned())
             }
-            Some(mode) => good("lockdown", format!("{mode}: BPF may read")),
+            // Programs that load are then the only proof that there is none.
+            None => good(
+                "lockdown",
+                "not told: securityfs is not mounted, or this kernel has no lockdown".to_owned(),
+            ),
+            Some(mode) => match lockdown_that_forbids(security) {
+                Some(mode) => bad("lockdown", AttachError::Lockdown(mode).to_string()),
+                None => good("lockdown", format!("{mode}: BPF may read")),
+            },
         },
     ];
     checks.push(match Hierarchy::find(Path::new("/proc")) {

@@ -224,30 +224,40 @@ fn find<'e>(ebpf: &'e mut Ebpf, name: &str) -> Result<&'e mut Program, ProgramEr
     ebpf.program_mut(name).ok_or(ProgramError::NotLoaded)
 }
 
-/// The last line of a verifier's log says what it minds; the rest goes to nobody.
 fn short(e: &ProgramError) -> String {
     match e {
         ProgramError::LoadError {
             io_error,
             verifier_log,
-        } => {
-            let log = verifier_log.to_string();
-            let last = log
-                .lines()
-                .rev()
-                .find(|l| {
-                    !l.is_empty()
-                        && !l.starts_with("processed ")
-                        && !l.starts_with("verification time")
-                })
-                .unwrap_or_default()
-                .to_owned();
-            if last.is_empty() {
-                io_error.to_string()
-            } else {
-                format!("{io_error} ({last})")
-            }
-        }
+        } => match reason(&verifier_log.to_string()) {
+            "" => io_error.to_string(),
+            reason => format!("{io_error} ({reason})"),
+        },
         e => e.to_string(),
+    }
+}
+
+/// The last line of a verifier's log says what it minds, but for its figures; the rest goes to nobody.
+fn reason(log: &str) -> &str {
+    let figures = ["processed ", "verification time", "stack depth "];
+    log.lines()
+        .rev()
+        .find(|l| !l.is_empty() && !figures.iter().any(|f| l.starts_with(f)))
+        .unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_has_the_verifiers_reason_and_not_its_figures() {
+        let log = "47: (85) call bpf_probe_read#4\nprogram of this type cannot use helper bpf_probe_read#4\n\
+                   verification time 3208 usec\nstack depth 72+0\nprocessed 46 insns (limit 1000000)\n";
+        assert_eq!(
+            reason(log),
+            "program of this type cannot use helper bpf_probe_read#4"
+        );
+        assert_eq!(reason("processed 0 insns\n"), "");
     }
 }

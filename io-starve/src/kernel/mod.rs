@@ -118,6 +118,11 @@ fn lockdown(security: &Path) -> Option<String> {
     (mode != "none").then(|| mode.to_owned())
 }
 
+/// The lockdown mode in force, when it is one under which BPF may not read kernel memory.
+fn lockdown_that_forbids(security: &Path) -> Option<String> {
+    lockdown(security).filter(|mode| mode == "confidentiality")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -136,6 +141,10 @@ mod tests {
         ] {
             std::fs::write(dir.path().join("lockdown"), text).unwrap();
             assert_eq!(lockdown(dir.path()).as_deref(), mode);
+            assert_eq!(
+                lockdown_that_forbids(dir.path()).as_deref(),
+                mode.filter(|m| *m == "confidentiality")
+            );
         }
     }
 }

@@ -20,7 +20,7 @@ use super::{
     devices::Devices,
     hooks::{HOOKS, Purpose},
     limits::LimitReader,
-    load::{Attacher, load, load_on_demand},
+    load::{Attacher, load},
     mounts::{self, Mounts},
     select::select,
     tracefs,
@@ -35,7 +35,10 @@ mod start;
 mod tables;
 mod waiting;
 
-use start::{give_memory_back, require_some_hook, sizes_for, typed_tracepoints};
+use start::{
+    give_memory_back, load_all_on_demand, require_readable_memory, require_some_hook, sizes_for,
+    typed_tracepoints,
+};
 use tables::Tables;
 
 /// How often facts are read again, in ns: a tunable that somebody turns is seen within this.
@@ -104,11 +107,13 @@ impl Attached {
         devices.refresh();
         let chosen = select(&options.devices, &devices, &sys)?;
         let sizes = sizes_for(&devices, options, &sys);
+        require_readable_memory("/sys/kernel/security".as_ref())?;
         let btf = Btf::open(Btf::VMLINUX.as_ref())?;
         let mut ebpf = load(&btf, &sizes, !options.devices.is_empty())?;
         let tables = Tables::map(&ebpf, &sizes)?;
         let spans = spans::Spans::map(&mut ebpf)?;
         tables.allow_only(&chosen);
+        let on_demand = load_all_on_demand(&mut ebpf)?;
 
         let attacher = Attacher {
             btf: &btf,
@@ -118,9 +123,6 @@ impl Attached {
         let admission = devices.need_admission();
         let hooks = attacher.attach(&mut ebpf, |p| p != Purpose::Admission || admission);
         require_some_hook(&hooks)?;
-        let on_demand = ["sweep", "seed", "expire_bio", "held", "jiffies"]
-            .iter()
-            .all(|p| load_on_demand(&mut ebpf, p).is_ok());
         tables.ctrl.write(CTRL_ARMED, monotonic_ns());
 
         let ring = ebpf

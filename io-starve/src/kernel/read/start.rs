@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeSet, path::Path};
 
+use aya::{Ebpf, programs::ProgramError};
 use io_starve_common::wire::PROBES;
 
 use super::super::{
@@ -9,7 +10,8 @@ use super::super::{
     config::Sizes,
     devices::Devices,
     hooks::{HOOKS, Purpose},
-    lockdown,
+    load::load_on_demand,
+    lockdown_that_forbids,
 };
 use crate::model::observation::{Hook, Verdict};
 
@@ -41,6 +43,46 @@ fn possible_cpus(sys: &Path) -> u32 {
     last.unwrap_or(u32::MAX)
 }
 
+/// Lockdown hides the helper by which old requests are read again. Typed programs load without it, but an old
+/// request could then not be told from one whose end was missed.
+///
+/// # Errors
+///
+/// When such a lockdown is in force.
+pub fn require_readable_memory(security: &Path) -> Result<(), AttachError> {
+    lockdown_that_forbids(security).map_or(Ok(()), |mode| Err(AttachError::Lockdown(mode)))
+}
+
+/// Loads the programs that are run on demand; false where the kernel refuses one.
+///
+/// # Errors
+///
+/// When lockdown is why. That shows here where securityfs is not mounted, as in most containers.
+pub fn load_all_on_demand(ebpf: &mut Ebpf) -> Result<bool, AttachError> {
+    for program in ["sweep", "seed", "expire_bio", "held", "jiffies"] {
+        if let Err(e) = load_on_demand(ebpf, program) {
+            return match &e {
+                ProgramError::LoadError { verifier_log, .. }
+                    if lacks_the_helper(&verifier_log.to_string()) =>
+                {
+                    Err(AttachError::Lockdown("confidentiality".to_owned()))
+                }
+                _ => Ok(false),
+            };
+        }
+    }
+    Ok(true)
+}
+
+/// Every kernel from 5.5 on has bpf_probe_read_kernel, and whoever may not use it for want of a capability may not load the
+/// program either. aya asks for the older bpf_probe_read where it sees that the kernel does not take the other.
+fn lacks_the_helper(verifier_log: &str) -> bool {
+    // The second since 6.8.
+    ["unknown func", "program of this type cannot use helper"]
+        .iter()
+        .any(|words| verifier_log.contains(&format!("{words} bpf_probe_read")))
+}
+
 pub fn require_some_hook(hooks: &[Hook]) -> Result<(), AttachError> {
     if hooks
         .iter()
@@ -57,10 +99,6 @@ pub fn require_some_hook(hooks: &[Hook]) -> Result<(), AttachError> {
         })
         .collect();
     let why = why.into_iter().collect::<Vec<_>>().join("; ");
-    if let Some(mode) = lockdown("/sys/kernel/security".as_ref()).filter(|m| m == "confidentiality")
-    {
-        return Err(AttachError::Lockdown(mode));
-    }
     if why.contains("Operation not permitted") && !rustix::process::geteuid().is_root() {
         return Err(AttachError::NotPermitted);
     }
@@ -77,5 +115,22 @@ pub fn give_memory_back() {
     // SAFETY: no argument points anywhere.
     unsafe {
         libc::malloc_trim(0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_hidden_helper_is_known_by_the_verifiers_words() {
+        for log in [
+            "12: (85) call bpf_probe_read_kernel#113\nunknown func bpf_probe_read_kernel#113\n",
+            "47: (85) call bpf_probe_read#4\nprogram of this type cannot use helper bpf_probe_read#4\n",
+        ] {
+            assert!(lacks_the_helper(log));
+        }
+        let another = "12: (85) call bpf_probe_read_kernel#113\nR1 invalid mem access 'inv'\n";
+        assert!(!lacks_the_helper(another));
     }
 }
