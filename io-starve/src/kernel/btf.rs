@@ -14,6 +14,9 @@ pub enum BtfError {
         "this kernel has no type information ({0}); io-starve needs a kernel built with CONFIG_DEBUG_INFO_BTF"
     )]
     Missing(String),
+    /// It is there, and not for this user.
+    #[error("not permitted to read the kernel's type information ({0}); try `sudo io-starve`")]
+    NotPermitted(String),
     /// It is damaged.
     #[error(
         "the kernel's type information is damaged ({0}); compare with `bpftool btf dump file /sys/kernel/btf/vmlinux`"
@@ -69,8 +72,13 @@ impl Btf {
     ///
     /// When it cannot be read or is not little-endian type information.
     pub fn open(path: &Path) -> Result<Btf, BtfError> {
-        let data = std::fs::read(path)
-            .map_err(|e| BtfError::Missing(format!("{}: {e}", path.display())))?;
+        let data = std::fs::read(path).map_err(|e| {
+            let what = format!("{}: {e}", path.display());
+            match e.kind() {
+                std::io::ErrorKind::PermissionDenied => BtfError::NotPermitted(what),
+                _ => BtfError::Missing(what),
+            }
+        })?;
         Btf::parse(data)
     }
 

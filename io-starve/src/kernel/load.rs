@@ -31,7 +31,7 @@ unsafe impl Pod for Global {}
 ///
 /// When the kernel is unknown, or refuses maps or the object.
 pub fn load(btf: &Btf, sizes: &Sizes, filtered: bool) -> Result<Ebpf, AttachError> {
-    raise_memlock();
+    let raised = raise_memlock();
     let global = Global(config(btf, sizes, filtered)?);
     let ebpf = EbpfLoader::new()
         // The programs carry no relocations against kernel types.
@@ -45,18 +45,45 @@ pub fn load(btf: &Btf, sizes: &Sizes, filtered: bool) -> Result<Ebpf, AttachErro
         .map_max_entries("HCTXS", sizes.hctxs)
         .map_max_entries("HISTS", sizes.hists())
         .load(OBJECT)
-        .map_err(AttachError::from_load)?;
+        .map_err(|e| match AttachError::from_load(e) {
+            AttachError::NotPermitted
+                if !raised && counts_locked_memory(btf) && may_make_maps() =>
+            {
+                AttachError::LockedMemory
+            }
+            e => e,
+        })?;
     Ok(ebpf)
 }
 
 /// Before 5.11 map memory counted against RLIMIT_MEMLOCK. Where it cannot be raised, later kernels do not need it.
-fn raise_memlock() {
+fn raise_memlock() -> bool {
     use rustix::process::{Resource, Rlimit, setrlimit};
     let unlimited = Rlimit {
         current: None,
         maximum: None,
     };
-    let _ = setrlimit(Resource::Memlock, unlimited);
+    setrlimit(Resource::Memlock, unlimited).is_ok()
+}
+
+/// include/linux/bpf.h, up to 5.10.
+fn counts_locked_memory(btf: &Btf) -> bool {
+    btf.offset("bpf_map_memory", "user").is_some()
+}
+
+/// True with CAP_BPF or CAP_SYS_ADMIN, without one of which the kernel says the same as without memory.
+fn may_make_maps() -> bool {
+    std::fs::read_to_string("/proc/self/status").is_ok_and(|s| has_map_capability(&s))
+}
+
+/// Numbers of include/uapi/linux/capability.h.
+fn has_map_capability(status: &str) -> bool {
+    const CAP_SYS_ADMIN: u64 = 1 << 21;
+    const CAP_BPF: u64 = 1 << 39;
+    let effective = status.lines().find_map(|l| l.strip_prefix("CapEff:"));
+    effective
+        .and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok())
+        .is_some_and(|set| set & (CAP_SYS_ADMIN | CAP_BPF) != 0)
 }
 
 /// Tracepoints' types, as aya wants them, read when a tp_btf program is loaded and dropped after.
@@ -259,5 +286,15 @@ mod tests {
             "program of this type cannot use helper bpf_probe_read#4"
         );
         assert_eq!(reason("processed 0 insns\n"), "");
+    }
+
+    #[test]
+    fn capabilities_are_read_from_the_effective_set() {
+        let status = |set: &str| format!("Name:\tx\nCapPrm:\t000001ffffffffff\nCapEff:\t{set}\n");
+        assert!(has_map_capability(&status("000001ffffffffff")));
+        assert!(has_map_capability(&status("000000c000000004")));
+        assert!(has_map_capability(&status("0000000000200000")));
+        assert!(!has_map_capability(&status("0000000000000004")));
+        assert!(!has_map_capability("CapEff:\n"));
     }
 }

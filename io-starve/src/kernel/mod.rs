@@ -42,6 +42,11 @@ pub enum AttachError {
         "not permitted to load BPF programs: io-starve needs root, or CAP_BPF, CAP_PERFMON and CAP_DAC_READ_SEARCH; try `sudo io-starve`, or `io-starve demo` to look at a recording"
     )]
     NotPermitted,
+    /// Allowed to make maps, but not of this size.
+    #[error(
+        "the limit of locked memory is too small for the tables, and this kernel, older than 5.11, counts them; set it first (`ulimit -l unlimited`, LimitMEMLOCK=infinity), or give CAP_SYS_RESOURCE too"
+    )]
+    LockedMemory,
     /// Lockdown forbids reading kernel memory.
     #[error(
         "kernel lockdown ({0}) forbids BPF to read kernel memory; boot with lockdown=integrity or none, or switch secure boot off"
@@ -83,7 +88,9 @@ impl AttachError {
     /// Exit code by the table in the documentation: 4 no permission, 5 kernel cannot, 2 usage, 1 otherwise.
     pub fn exit_code(&self) -> u8 {
         match self {
-            AttachError::NotPermitted => 4,
+            AttachError::NotPermitted
+            | AttachError::LockedMemory
+            | AttachError::Btf(btf::BtfError::NotPermitted(_)) => 4,
             AttachError::Lockdown(_)
             | AttachError::Btf(_)
             | AttachError::UnknownKernel(_)
