@@ -1,6 +1,6 @@
 #!/bin/sh
 # Runs scenarios at the same time under one observer: attaching costs an emulated CPU several seconds.
-# usage: batch.sh N. /batches/N sets SCENARIOS ATTACH_AFTER CLOSES EXTRA.
+# usage: batch.sh N. /batches/N sets SCENARIOS COMMANDS ATTACH_AFTER CLOSES EXTRA.
 NAME=batch$1
 OUT=/out/$NAME
 mkdir -p "$OUT"
@@ -42,8 +42,10 @@ closed() { [ "$(events close)" -ge "$(events open)" ]; }
 
 say "begins: $SCENARIOS"
 each prepare
-each trace
-if [ -n "$ATTACH_AFTER" ]; then
+[ -n "$COMMANDS" ] || each trace
+if [ -n "$COMMANDS" ]; then
+	each commands
+elif [ -n "$ATTACH_AFTER" ]; then
 	each load &
 	loads=$!
 	sleep "$ATTACH_AFTER"

@@ -13,6 +13,7 @@ mount -t sysfs sys /sys
 mount -t devtmpfs dev /dev
 mount -t tracefs trace /sys/kernel/tracing
 mount -t debugfs debug /sys/kernel/debug
+mount -t securityfs security /sys/kernel/security
 mkdir -p /dev/shm /sys/fs/cgroup /tmp /mnt
 mount -t tmpfs tmp /tmp
 mount -t tmpfs shm /dev/shm

@@ -1,6 +1,6 @@
 #!/bin/sh
 # One phase of one scenario in the guest. Everything that waits has a limit.
-# usage: scenario.sh NAME prepare|trace|load|idle|finish. /scenarios/NAME/env sets SLOTS and LOAD_LIMIT.
+# usage: scenario.sh NAME prepare|trace|load|commands|idle|finish. /scenarios/NAME/env sets SLOTS and LOAD_LIMIT.
 NAME=$1
 S=/scenarios/$NAME
 OUT=/out/$NAME
@@ -48,6 +48,9 @@ sample() {
 	echo "$line"
 }
 
+# BPF programs in the kernel, each by its name.
+programs() { grep -F '[bpf]' /proc/kallsyms | awk '{print $3}' | sort; }
+
 case $2 in
 prepare)
 	n=1
@@ -59,6 +62,8 @@ prepare)
 		n=$((n + 1))
 	done
 	step setup 120
+	# Commands need no disk.
+	[ -n "$DISK" ] || exit
 	WATCH=$DISK
 	[ -s "$OUT/device" ] && WATCH=$(cat "$OUT/device")
 	echo "$WATCH $(cat "/sys/block/$WATCH/dev")" >"$OUT/watched"
@@ -91,14 +96,33 @@ load)
 	until_true 60 idle || fail "the device was not idle after the load"
 	kill "$sampler"
 	;;
+commands)
+	mkdir -p "$OUT/commands"
+	programs >"$OUT/programs"
+	n=1
+	while [ -e "$S/commands/$n" ]; do
+		# By its path: else busybox runs its own shell, which prefers its own setpriv.
+		timeout "$LOAD_LIMIT" /bin/sh -c '. /vm/functions; . "$0"' "$S/commands/$n" >"$OUT/commands/$n.out" 2>"$OUT/commands/$n.err"
+		code=$?
+		echo $code >"$OUT/commands/$n.code"
+		# The time was over: that ended the shell, not what it had started.
+		[ $code != 143 ] || killall -q -KILL io-starve
+		# The kernel frees them in the background.
+		detached() { programs | cmp -s - "$OUT/programs"; }
+		until_true 10 detached || fail "after $(cat "$S/commands/$n") BPF programs are left: $(programs | tr '\n' ' ')"
+		n=$((n + 1))
+	done
+	;;
 idle)
 	until_true 60 idle || fail "the device was not idle at the end"
 	;;
 finish)
-	echo 0 >"$T/tracing_on"
-	cat "$T/trace" >"$OUT/trace"
-	cat "$T"/per_cpu/cpu*/stats | grep -E '^(overrun|dropped events|commit overrun)' >"$OUT/trace.stats"
+	if [ -d "$T" ]; then
+		echo 0 >"$T/tracing_on"
+		cat "$T/trace" >"$OUT/trace"
+		cat "$T"/per_cpu/cpu*/stats | grep -E '^(overrun|dropped events|commit overrun)' >"$OUT/trace.stats"
+	fi
 	step teardown 60
-	rmdir "$T"
+	[ ! -d "$T" ] || rmdir "$T"
 	;;
 esac

@@ -32,6 +32,8 @@ pub struct Boot<'a> {
     pub initramfs: &'a Path,
     /// Folder for disks, console and results.
     pub dir: &'a Path,
+    /// More words for the kernel's command line.
+    pub cmdline: &'a str,
     /// Disks in the order of their slots.
     pub disks: Vec<&'a Disk>,
     /// The guest is ended after this time.
@@ -136,10 +138,10 @@ fn qemu(b: &Boot) -> Command {
     cmd.arg("-kernel").arg(&b.kernel.image);
     cmd.arg("-initrd").arg(b.initramfs);
     // mitigations cost much under emulation; loglevel 5 shows warnings but not the boot messages.
-    cmd.args([
-        "-append",
-        "console=ttyS0 loglevel=5 panic=-1 mitigations=off random.trust_cpu=on",
-    ]);
+    cmd.arg("-append").arg(format!(
+        "console=ttyS0 loglevel=5 panic=-1 mitigations=off random.trust_cpu=on {}",
+        b.cmdline
+    ));
     cmd.arg("-drive").arg(format!(
         "file={},if=virtio,format=raw,cache=unsafe",
         b.dir.join("results.img").display()

@@ -3,12 +3,15 @@
 //! In: a [`Scenario`] and its [`Results`]. Out: a [`Report`] with everything that does not fit.
 
 mod accounts;
+mod commands;
 mod verdicts;
 
 use std::collections::BTreeMap;
 
 use anyhow::Result;
 use io_starve_common::class::Class;
+
+pub use commands::check_commands;
 
 use super::{
     queue::{Ended, Queue},

@@ -30,6 +30,7 @@ const PROGRAMS: &[&str] = &[
     "losetup",
     "dmsetup",
     "ionice",
+    "setpriv",
 ];
 
 /// Modules that every boot loads, where the kernel has them as modules.

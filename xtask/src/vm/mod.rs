@@ -22,7 +22,7 @@ use crate::{
 };
 use check::Report;
 use plan::{Plan, Wanted};
-use results::{Observed, Results};
+use results::{Observed, Ran, Results};
 
 /// Runs what is wanted and prints a line for each scenario; what does not fit stands below it.
 pub fn run(wanted: &Wanted) -> Result<Tally> {
@@ -39,10 +39,11 @@ pub fn run(wanted: &Wanted) -> Result<Tally> {
     let mut second_boots = 0;
     for (i, p) in boots.iter().enumerate() {
         println!(
-            "vm: boot {} of {}: kernel {}",
+            "vm: boot {} of {}: kernel {} {}",
             i + 1,
             boots.len(),
-            p.kernel.name
+            p.kernel.name,
+            p.cmdline
         );
         let dir = target()
             .join("vm/runs")
@@ -88,6 +89,7 @@ fn one_boot(p: &Plan, dir: &Path, observer: Option<&Path>, tally: &mut Tally) ->
         kernel: &kernel,
         initramfs: &initramfs,
         dir,
+        cmdline: p.cmdline,
         disks: p.scenarios().flat_map(|s| &s.disks).collect(),
         limit: Duration::from_secs(p.limit_s()),
     })?;
@@ -109,13 +111,21 @@ fn one_boot(p: &Plan, dir: &Path, observer: Option<&Path>, tally: &mut Tally) ->
     );
     for (i, batch) in p.batches.iter().enumerate() {
         let observed = match observer {
-            None => None,
-            Some(_) => Some(Observed::read(&results.join(format!("batch{}", i + 1)))?),
+            Some(_) if batch.iter().all(|s| s.is_observed()) => {
+                Some(Observed::read(&results.join(format!("batch{}", i + 1)))?)
+            }
+            _ => None,
         };
         for s in batch {
-            let report = match Results::read(&results.join(&s.name)) {
-                Ok(r) => check::check(s, &r, observed.as_ref()),
-                Err(e) => Report::problem(format!("{e:#}")),
+            let dir = results.join(&s.name);
+            let report = if s.is_observed() {
+                match Results::read(&dir) {
+                    Ok(r) => check::check(s, &r, observed.as_ref()),
+                    Err(e) => Report::problem(format!("{e:#}")),
+                }
+            } else {
+                let (ran, errors) = Ran::read(&dir, s.expect.commands.len());
+                check::check_commands(s, &ran, &errors)
             };
             tell(p, &format!("{}: {}", s.name, s.title), &report, tally);
         }

@@ -14,6 +14,8 @@ use super::{
 const DISEASE_KERNELS: &[&str] = &["5.10", "6.1", "6.12", "7.3"];
 /// The kernel on which CI runs the look-alikes.
 const LOOK_ALIKE_KERNEL: &str = "6.12";
+/// The kernel on which CI runs scenarios of commands, but for those that are about other kernels.
+const COMMAND_KERNEL: &str = "6.12";
 /// The kernel that shows the hooks with ext4 built in, and the scenario that CI runs there.
 const BUILTIN_KERNEL: (&str, &str) = ("6.12-cloud", "async-write-mq-deadline");
 /// Scenarios at once: what one host CPU can emulate without becoming slower than the disks.
@@ -24,6 +26,8 @@ const AT_ONCE: usize = 3;
 pub struct Plan<'a> {
     /// Kernel.
     pub kernel: Kernel,
+    /// More words for its command line.
+    pub cmdline: &'a str,
     /// Groups that run one after the other; within a group all at once.
     pub batches: Vec<Vec<&'a Scenario>>,
 }
@@ -62,12 +66,16 @@ pub fn plan<'a>(scenarios: &'a [Scenario], wanted: &Wanted) -> Result<Vec<Plan<'
     };
     let mut boots = Vec::new();
     for kernel in chosen {
-        let on_kernel = |s: &&Scenario| s.runs_on(kernel.name);
+        // Commands call io-starve, which a guest that only traces does not have.
+        let on_kernel =
+            |s: &&Scenario| s.runs_on(kernel.name) && (s.is_observed() || !wanted.trace_only);
         let by_default = |s: &&Scenario| {
             if kernel.name == BUILTIN_KERNEL.0 {
                 return s.name == BUILTIN_KERNEL.1;
             }
-            if s.look_alike {
+            if !s.is_observed() {
+                kernel.name == COMMAND_KERNEL || !s.runs_on(COMMAND_KERNEL)
+            } else if s.look_alike {
                 wanted.look_alikes
             } else {
                 DISEASE_KERNELS.contains(&kernel.name)
@@ -103,12 +111,15 @@ pub fn plan<'a>(scenarios: &'a [Scenario], wanted: &Wanted) -> Result<Vec<Plan<'
                 );
             }
         }
-        for group in groups.into_iter().filter(|g| !g.is_empty()) {
-            for part in by_disks(&group) {
-                boots.push(Plan {
-                    kernel,
-                    batches: batches(&part),
-                });
+        for group in groups {
+            for (cmdline, alike) in by_cmdline(&group) {
+                for part in by_disks(&alike) {
+                    boots.push(Plan {
+                        kernel,
+                        cmdline,
+                        batches: batches(&part),
+                    });
+                }
             }
         }
     }
@@ -116,6 +127,15 @@ pub fn plan<'a>(scenarios: &'a [Scenario], wanted: &Wanted) -> Result<Vec<Plan<'
         bail!("none of these scenarios runs on these kernels");
     }
     Ok(boots)
+}
+
+/// Scenarios that need the same command line; those that need none come first.
+fn by_cmdline<'a>(group: &[&'a Scenario]) -> BTreeMap<&'a str, Vec<&'a Scenario>> {
+    let mut alike: BTreeMap<&str, Vec<&Scenario>> = BTreeMap::new();
+    for s in group {
+        alike.entry(&s.cmdline).or_default().push(s);
+    }
+    alike
 }
 
 /// Splits a boot that has more disks than fit.
@@ -135,15 +155,26 @@ fn by_disks<'a>(group: &[&'a Scenario]) -> Vec<Vec<&'a Scenario>> {
     parts
 }
 
-/// What scenarios must have in common to run at the same time: settings of the whole machine, and the observer.
-type Key<'a> = (&'a BTreeMap<String, String>, Attach, &'a [String]);
+/// What scenarios must have in common to run at the same time: settings of the whole machine, and the observer. Those without
+/// one are told apart by their names: commands may change what others would see, so each scenario of them runs alone.
+type Key<'a> = (
+    Option<&'a str>,
+    &'a BTreeMap<String, String>,
+    Attach,
+    &'a [String],
+);
 
 /// Scenarios that can run at the same time, a few at once.
 fn batches<'a>(group: &[&'a Scenario]) -> Vec<Vec<&'a Scenario>> {
     let mut alike: BTreeMap<Key, Vec<&Scenario>> = BTreeMap::new();
     for s in group {
         alike
-            .entry((&s.sysctl, s.attach, &s.flags))
+            .entry((
+                (!s.is_observed()).then_some(s.name.as_str()),
+                &s.sysctl,
+                s.attach,
+                &s.flags,
+            ))
             .or_default()
             .push(s);
     }
@@ -173,12 +204,8 @@ impl Plan<'_> {
     /// How long the guest may take, in s: twice what each batch needs by its own limits, because the machine may
     /// be busy, and it emulates the guest's CPU.
     pub fn limit_s(&self) -> u64 {
-        let batch = |b: &Vec<&Scenario>| {
-            b.iter()
-                .map(|s| u64::from(s.load_limit_s) + 90)
-                .max()
-                .unwrap_or_default()
-        };
+        let batch =
+            |b: &Vec<&Scenario>| b.iter().map(|s| s.limit_s() + 90).max().unwrap_or_default();
         180 + 2 * self.batches.iter().map(batch).sum::<u64>()
     }
 
@@ -215,8 +242,9 @@ impl Plan<'_> {
             files.insert(
                 format!("batches/{}", i + 1),
                 format!(
-                    "SCENARIOS='{}'\nATTACH_AFTER={after}\nCLOSES={}\nEXTRA='{}'\n",
+                    "SCENARIOS='{}'\nCOMMANDS={}\nATTACH_AFTER={after}\nCLOSES={}\nEXTRA='{}'\n",
                     names.join(" "),
+                    if first.is_observed() { "" } else { "1" },
                     if batch.iter().any(|s| s.expect.must_close) {
                         "1"
                     } else {
@@ -248,6 +276,9 @@ fn add_scenario(files: &mut BTreeMap<String, String>, s: &Scenario, slots: &[Str
     files.insert(format!("{dir}/setup"), s.script.setup.clone());
     files.insert(format!("{dir}/load"), s.script.load.clone());
     files.insert(format!("{dir}/teardown"), s.script.teardown.clone());
+    for (i, c) in s.expect.commands.iter().enumerate() {
+        files.insert(format!("{dir}/commands/{}", i + 1), format!("{}\n", c.run));
+    }
     for (i, disk) in s.disks.iter().enumerate() {
         let mut lines = format!(
             "device/queue_depth {}\nqueue/scheduler {}\n",
@@ -346,12 +377,68 @@ mod tests {
         assert_eq!(files["vm/batches"], "-\n");
         assert_eq!(
             files["batches/1"],
-            "SCENARIOS='a b'\nATTACH_AFTER=\nCLOSES=\nEXTRA=''\n"
+            "SCENARIOS='a b'\nCOMMANDS=\nATTACH_AFTER=\nCLOSES=\nEXTRA=''\n"
         );
         assert!(files["scenarios/b/env"].starts_with("SLOTS='09'\n"));
         assert_eq!(
             files["scenarios/a/disk1"],
             "device/queue_depth 2\nqueue/scheduler bfq\nqueue/iosched/low_latency 0\n"
         );
+    }
+
+    fn commands(name: &str, cmdline: &str) -> Scenario {
+        let text = format!(
+            "title = 't'\nreproduces = 'r'\ncmdline = '{cmdline}'\nload_limit_s = 20\n\
+             [[expect.command]]\nrun = 'one'\ncode = 0\n[[expect.command]]\nrun = 'two'\ncode = 0\n"
+        );
+        Scenario::parse(name, &text).unwrap()
+    }
+
+    #[test]
+    fn a_command_line_has_a_boot_of_its_own_and_commands_run_alone() {
+        let all = [
+            scenario("a", false, ""),
+            commands("locked", "lockdown=integrity"),
+            commands("plain", ""),
+            commands("plain-too", ""),
+        ];
+        let boots = plan(&all, &Wanted::default()).unwrap();
+        let seen: Vec<_> = boots
+            .iter()
+            .map(|b| (b.kernel.name, b.cmdline, names(b).len(), names(b).concat()))
+            .collect();
+        let named = |names: &[&str]| names.iter().map(ToString::to_string).collect::<Vec<_>>();
+        assert_eq!(
+            seen,
+            [
+                ("5.10", "", 1, named(&["a"])),
+                ("6.1", "", 1, named(&["a"])),
+                ("6.12", "", 3, named(&["a", "plain", "plain-too"])),
+                ("6.12", "lockdown=integrity", 1, named(&["locked"])),
+                ("7.3", "", 1, named(&["a"])),
+            ]
+        );
+        let mut old = commands("old", "");
+        old.kernels = vec!["5.10".into()];
+        let boots_of_old = plan(std::slice::from_ref(&old), &Wanted::default()).unwrap();
+        assert_eq!(boots_of_old.len(), 1, "CI shows it where it can");
+        let files = boots[2].files();
+        assert!(files["batches/1"].contains("\nCOMMANDS=\n"));
+        assert!(files["batches/2"].contains("\nCOMMANDS=1\n"));
+        assert_eq!(files["scenarios/plain/commands/2"], "two\n");
+        let everywhere = Wanted {
+            all: true,
+            ..Wanted::default()
+        };
+        let locked = |w: &Wanted| {
+            let boots = plan(&all, w).unwrap();
+            boots.iter().filter(|b| !b.cmdline.is_empty()).count()
+        };
+        assert_eq!(locked(&everywhere), kernels::MATRIX.len());
+        let traced = Wanted {
+            trace_only: true,
+            ..everywhere
+        };
+        assert_eq!(locked(&traced), 0, "there is no io-starve to call");
     }
 }

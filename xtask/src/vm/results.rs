@@ -172,6 +172,31 @@ impl Results {
     }
 }
 
+/// What a command left.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+pub struct Ran {
+    /// Its exit code, as text; empty when it did not run.
+    pub code: String,
+    /// What it wrote to standard output.
+    pub stdout: String,
+    /// What it wrote to standard error.
+    pub stderr: String,
+}
+
+impl Ran {
+    /// Reads what so many commands left in the folder of their scenario, and the guest's own complaints.
+    pub fn read(dir: &Path, commands: usize) -> (Vec<Ran>, Vec<String>) {
+        let text = |name: String| read_text(dir, &name).unwrap_or_default();
+        let ran = (1..=commands).map(|n| Ran {
+            code: text(format!("commands/{n}.code")).trim().to_string(),
+            stdout: text(format!("commands/{n}.out")),
+            stderr: text(format!("commands/{n}.err")),
+        });
+        let errors = text("errors".to_string());
+        (ran.collect(), errors.lines().map(str::to_string).collect())
+    }
+}
+
 fn read_text(dir: &Path, name: &str) -> Result<String> {
     let path = dir.join(name);
     fs::read(&path)

@@ -45,10 +45,13 @@ pub struct Scenario {
     /// Kernel modules it needs beside those for its disks.
     #[serde(default)]
     pub modules: BTreeSet<String>,
+    /// Words for the kernel's command line. Scenarios with different ones never share a boot.
+    #[serde(default)]
+    pub cmdline: String,
     /// When io-starve attaches: `before` the load or `after:5s`.
     #[serde(default)]
     pub attach: Attach,
-    /// The load ends by itself within this time, in s.
+    /// The load, or each command, ends by itself within this time, in s.
     pub load_limit_s: u32,
     /// Compare with the kernel's block trace.
     #[serde(default)]
@@ -60,9 +63,10 @@ pub struct Scenario {
     #[serde(default)]
     pub sysctl: BTreeMap<String, String>,
     /// Disks, `$DISK` first, then `$DISK2`.
-    #[serde(rename = "disk")]
+    #[serde(default, rename = "disk")]
     pub disks: Vec<Disk>,
     /// What runs. Variables: `$DISK` (name below /dev), `$DIR` (a folder to mount on), `$CG` (cgroup of the scenario), `$OUT` (results).
+    #[serde(default)]
     pub script: Script,
     /// What must come out.
     #[serde(default)]
@@ -116,13 +120,14 @@ pub struct Disk {
 }
 
 /// Shell scripts.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Script {
     /// Before the trace begins. May write the name of another device to watch into `$OUT/device`.
     #[serde(default)]
     pub setup: String,
     /// The load; ends by itself.
+    #[serde(default)]
     pub load: String,
     /// Afterwards.
     #[serde(default)]
@@ -159,6 +164,25 @@ pub struct Expect {
     /// fio results whose I/O counts must be found in the trace.
     #[serde(default)]
     pub fio: Vec<ExpectedFio>,
+    /// Commands that run one after the other in the place of a load. io-starve is not attached beside them: they call it.
+    #[serde(default, rename = "command")]
+    pub commands: Vec<ExpectedCommand>,
+}
+
+/// A command and how it must end. Whatever its end, no BPF program may be left of it; one that fails has one line for it.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ExpectedCommand {
+    /// A line for the shell, with the variables and functions of scripts.
+    pub run: String,
+    /// Its exit code.
+    pub code: u8,
+    /// What its standard error must contain.
+    #[serde(default)]
+    pub stderr: Vec<String>,
+    /// What its standard output must contain.
+    #[serde(default)]
+    pub stdout: Vec<String>,
 }
 
 /// A finding that must open. What is absent is not looked at.
@@ -243,8 +267,14 @@ impl Scenario {
         for kernel in &self.kernels {
             kernels::by_name(kernel)?;
         }
+        if !e.commands.is_empty() {
+            return self.check_commands();
+        }
         if self.disks.is_empty() {
             bail!("it has no disk");
+        }
+        if self.script.load.is_empty() {
+            bail!("it has no load");
         }
         if e.findings.is_empty() && e.never.is_empty() && e.as_rule.is_empty() {
             bail!("it expects nothing, so it could not fail");
@@ -259,6 +289,37 @@ impl Scenario {
             bail!("must_close without a finding");
         }
         Ok(())
+    }
+
+    /// Where commands run nothing is observed, so nothing may be expected of an observer.
+    fn check_commands(&self) -> Result<()> {
+        let only = Expect {
+            commands: self.expect.commands.clone(),
+            ..Expect::default()
+        };
+        let observes = self.trace || self.look_alike || !self.flags.is_empty();
+        if self.expect != only || observes || self.attach != Attach::Before {
+            bail!("commands go with no observer, so nothing else can be expected");
+        }
+        if !self.script.load.is_empty() {
+            bail!("commands run in the place of a load");
+        }
+        for c in &self.expect.commands {
+            if c.code != 0 && c.stderr.is_empty() && c.stdout.is_empty() {
+                bail!("`{}` fails, and no word of its reason is expected", c.run);
+            }
+        }
+        Ok(())
+    }
+
+    /// True when io-starve watches it; else its commands call io-starve.
+    pub fn is_observed(&self) -> bool {
+        self.expect.commands.is_empty()
+    }
+
+    /// How long its load or its commands may take, in s.
+    pub fn limit_s(&self) -> u64 {
+        u64::from(self.load_limit_s) * self.expect.commands.len().max(1) as u64
     }
 
     /// True when it runs on this kernel.
@@ -351,9 +412,61 @@ mod tests {
             ),
             ("never", "as_rule", "trace = true"),
             ("never", "must_close = true\nnever", "without a finding"),
+            ("load = \"true\"", "", "no load"),
         ] {
             let text = GOOD.replace(from, to);
             assert_ne!(text, GOOD);
+            assert!(
+                error_of(&text).contains(word),
+                "{from}: {}",
+                error_of(&text)
+            );
+        }
+    }
+
+    const COMMANDS: &str = r#"
+        title = "t"
+        reproduces = "r"
+        cmdline = "lockdown=integrity"
+        load_limit_s = 10
+        [[expect.command]]
+        run = "false"
+        code = 1
+        stderr = ["because"]
+        [[expect.command]]
+        run = "true"
+        code = 0
+    "#;
+
+    #[test]
+    fn commands_need_no_disk_and_no_load() {
+        let s = Scenario::parse("x", COMMANDS).unwrap();
+        assert!(!s.is_observed());
+        assert_eq!(s.cmdline, "lockdown=integrity");
+        assert_eq!(s.limit_s(), 20);
+        assert!(Scenario::parse("x", GOOD).unwrap().is_observed());
+    }
+
+    #[test]
+    fn commands_expect_nothing_of_an_observer_and_a_word_of_each_failure() {
+        for (from, to, word) in [
+            ("stderr = [\"because\"]", "", "no word of its reason"),
+            ("cmdline", "trace = true\ncmdline", "no observer"),
+            ("cmdline", "attach = \"after:1s\"\ncmdline", "no observer"),
+            (
+                "[[expect.command]]\n        run = \"true\"",
+                "[expect]\nnever = [\"queue-stuck\"]\n[[expect.command]]\nrun = \"true\"",
+                "expect",
+            ),
+            (
+                "[[expect.command]]\n        run = \"false\"",
+                "[script]\nload = \"true\"\n[[expect.command]]\nrun = \"false\"",
+                "in the place of a load",
+            ),
+            ("code = 1", "code = 256", "256"),
+        ] {
+            let text = COMMANDS.replace(from, to);
+            assert_ne!(text, COMMANDS);
             assert!(
                 error_of(&text).contains(word),
                 "{from}: {}",
