@@ -4,6 +4,7 @@
 
 mod accounts;
 mod commands;
+mod fsync;
 mod verdicts;
 
 use std::collections::BTreeMap;
@@ -110,6 +111,7 @@ pub fn check(s: &Scenario, r: &Results, observed: Option<&Observed>) -> Report {
         verdicts::measured(s, observed, &alerts, t, &mut report);
     }
     verdicts::expectations(s, &alerts, &mut report);
+    fsync::check(s, r, observed, &alerts, &mut report);
     report
 }
 
@@ -239,7 +241,9 @@ fn disease_shows(s: &Scenario, t: &Truth, report: &mut Report) {
     for f in &s.expect.findings {
         let by_rule =
             |m: &&Met| m.kind() == f.kind && f.rule.as_deref().is_none_or(|r| r == m.rule);
-        if f.kind != "device-stall" && !t.strict.iter().filter(by_rule).any(lasts) {
+        if !verdicts::WITHOUT_RULE.contains(&f.kind.as_str())
+            && !t.strict.iter().filter(by_rule).any(lasts)
+        {
             report.problems.push(format!(
                 "the disease did not show: by the kernel's trace the rule of {} was not met for {} ms",
                 f.kind,

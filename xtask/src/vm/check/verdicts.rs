@@ -7,6 +7,8 @@ use crate::vm::{
     scenario::{Attach, ExpectedFinding, KINDS, Scenario, class_by_name},
 };
 
+/// Kinds for which no rule can be applied to the block trace: it does not show the inside of a device, nor fsyncs.
+pub const WITHOUT_RULE: [&str; 2] = ["device-stall", "fsync-serialization"];
 /// From condition to alert, in ticks (design, section 9).
 const LATE_TICKS: u32 = 2;
 /// Under emulation, with other guests' loads on the same two CPUs, a tick itself may come one tick late.
@@ -37,7 +39,7 @@ pub fn verdicts(
     let partly_seen = loss(observed, SKIPPED_RUNS) > 0;
     let attached = marks.get("attached").copied().unwrap_or_default();
     let stopped = marks.get("stop").copied().unwrap_or(u64::MAX);
-    for kind in KINDS.iter().filter(|k| **k != "device-stall") {
+    for kind in KINDS.iter().filter(|k| !WITHOUT_RULE.contains(k)) {
         let opened: Vec<&Alert> = alerts
             .iter()
             .copied()
@@ -206,8 +208,10 @@ pub fn expectations(s: &Scenario, alerts: &[&Alert], report: &mut Report) {
     for a in &opened {
         let kind = a.text("/kind");
         let never = s.expect.never.iter().any(|k| k == kind);
-        let strange = s.look_alike && !s.expect.as_rule.iter().any(|k| k == kind);
-        if never || strange {
+        let info = s.expect.at_most_info.iter().any(|k| k == kind);
+        let too_much = info && a.text("/severity") != "info";
+        let strange = s.look_alike && !info && !s.expect.as_rule.iter().any(|k| k == kind);
+        if never || strange || too_much {
             report
                 .problems
                 .push(format!("{kind} must not open: {}", a.line));
@@ -265,6 +269,14 @@ fn misses(s: &Scenario, f: &ExpectedFinding, open: &Alert, alerts: &[&Alert]) ->
         ("/evidence/rule", f.rule.clone()),
         ("/mechanism", f.mechanism.clone()),
         ("/victim/class", f.victim_class.clone()),
+        ("/severity", f.severity.clone()),
+        ("/confidence", f.confidence.clone()),
+        ("/stage", f.stage.clone()),
+        ("/filesystem", f.filesystem.clone()),
+        (
+            "/culprits/0/limit/cgroup/path",
+            f.limit_cgroup.as_deref().map(cgroup),
+        ),
         (
             "/victim/cgroup/path",
             f.victim_cgroup.as_deref().map(cgroup),
@@ -294,6 +306,13 @@ fn misses(s: &Scenario, f: &ExpectedFinding, open: &Alert, alerts: &[&Alert]) ->
     };
     if !said.iter().any(|a| culprits(a) == order) {
         misses.push(format!("its culprits are {:?}", culprits(open)));
+    }
+    if let Some(want) = f.limit_wbps
+        && !said
+            .iter()
+            .any(|a| a.number("/culprits/0/limit/wbps") == Some(want))
+    {
+        misses.push(format!("its limit is not wbps={want}"));
     }
     if let Some(want) = f.before_attach
         && open.json.pointer("/evidence/before_attach") != Some(&want.into())

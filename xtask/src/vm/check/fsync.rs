@@ -1,0 +1,75 @@
+//! Findings about fsyncs: against the clock of the program that syncs.
+
+use super::{LATE_TICK, MS, Report, SKIPPED_RUNS, TICK, loss};
+use crate::vm::{
+    results::{Alert, Observed, Results},
+    scenario::Scenario,
+};
+
+/// Defaults of `--fsync-ms` and `--fsync-factor`.
+const FSYNC_MS: u64 = 200;
+const FSYNC_FACTOR: u64 = 5;
+/// From condition to alert, in ticks, and one that emulation may make late.
+const LATE_TICKS: u64 = 3;
+
+/// Compares each finding that names the job it is about.
+pub fn check(
+    s: &Scenario,
+    r: &Results,
+    observed: &Observed,
+    alerts: &[&Alert],
+    report: &mut Report,
+) {
+    for f in &s.expect.findings {
+        let Some(job) = &f.fsync_job else { continue };
+        let victim = format!(
+            "/{}{}",
+            s.name,
+            f.victim_cgroup.as_deref().unwrap_or_default()
+        );
+        let of_it =
+            |a: &&&Alert| a.text("/kind") == f.kind && a.text("/victim/cgroup/path") == victim;
+        let Some(open) = alerts.iter().find(|a| a.event() == "open" && of_it(a)) else {
+            // Said elsewhere.
+            continue;
+        };
+        let max_ns = r.fio.get(job).and_then(|json| {
+            json.pointer("/jobs/0/sync/lat_ns/max")
+                .and_then(serde_json::Value::as_u64)
+        });
+        let longest = alerts
+            .iter()
+            .filter(of_it)
+            .filter_map(|a| a.number("/longest_ms"))
+            .max();
+        let (Some(max_ns), Some(longest)) = (max_ns, longest) else {
+            report
+                .problems
+                .push(format!("{job}: no fsync to compare with"));
+            continue;
+        };
+        report.notes.push(format!(
+            "{victim}: longest fsync {longest} ms, by fio {} ms; found after {} ms",
+            max_ns / MS,
+            open.number("/duration_ms").unwrap_or_default()
+        ));
+        let partly_seen = loss(observed, SKIPPED_RUNS) > 0;
+        // Between fio's clock and the file system lies the emulated system call.
+        if !partly_seen && (longest * MS).abs_diff(max_ns) > (max_ns / 20).max(10 * MS) {
+            report.problems.push(format!(
+                "{victim}: the longest fsync took {} ms by fio, and is told as {longest} ms",
+                max_ns / MS
+            ));
+        }
+        let alone = open.number("/evidence/fsync/alone_ms").unwrap_or_default();
+        let met = FSYNC_MS.max(alone * FSYNC_FACTOR);
+        let late = if loss(observed, LATE_TICK) > 0 { 6 } else { 0 };
+        let latest = met + (LATE_TICKS + late) * TICK / MS;
+        let found = open.number("/duration_ms").unwrap_or(u64::MAX);
+        if !partly_seen && found > latest {
+            report.problems.push(format!(
+                "{victim}: found when its fsync had waited for {found} ms, the rule was met at {met} ms"
+            ));
+        }
+    }
+}
