@@ -17,8 +17,10 @@ mod tests;
 use std::{
     future::poll_fn,
     io::{self, IsTerminal},
-    pin::Pin,
+    panic::{AssertUnwindSafe, catch_unwind},
+    pin::{Pin, pin},
     sync::Arc,
+    task::Poll,
     time::Duration,
 };
 
@@ -101,6 +103,11 @@ pub enum TuiError {
         "the screen was closed because another part of the program failed; its message was printed before this one"
     )]
     Lost,
+    /// The screen itself panicked.
+    #[error(
+        "the screen was closed because drawing it or answering a key failed; the message was printed before this one, please report it; `io-starve watch` does without a screen"
+    )]
+    Panicked,
 }
 
 fn cannot(doing: &'static str) -> impl FnOnce(io::Error) -> TuiError {
@@ -112,11 +119,23 @@ fn cannot(doing: &'static str) -> impl FnOnce(io::Error) -> TuiError {
 /// I/O and time; drawing waits for the terminal, so that what must not wait belongs on another thread.
 ///
 /// # Errors
-/// [`TuiError`]; the terminal has been given back by then.
-pub async fn run(
-    mut feed: watch::Receiver<Arc<Snapshot>>,
-    options: Options,
-) -> Result<(), TuiError> {
+/// [`TuiError`]; the terminal has been given back by then, after a panic too.
+pub async fn run(feed: watch::Receiver<Arc<Snapshot>>, options: Options) -> Result<(), TuiError> {
+    caught(show(feed, options)).await
+}
+
+/// Makes a panic of the screen its error, so that whoever feeds it can end in order. The panic hook has told its message.
+async fn caught(screen: impl Future<Output = Result<(), TuiError>>) -> Result<(), TuiError> {
+    let mut screen = pin!(screen);
+    // Unwinding drops all that the screen holds, and it is not polled again: nothing half done is seen by anybody.
+    poll_fn(|cx| {
+        catch_unwind(AssertUnwindSafe(|| screen.as_mut().poll(cx)))
+            .unwrap_or(Poll::Ready(Err(TuiError::Panicked)))
+    })
+    .await
+}
+
+async fn show(mut feed: watch::Receiver<Arc<Snapshot>>, options: Options) -> Result<(), TuiError> {
     if !io::stdout().is_terminal() {
         return Err(TuiError::NotATerminal);
     }
@@ -139,7 +158,9 @@ pub async fn run(
         }
         let mut extent = Extent::default();
         screen
-            .draw(|frame| extent = view::draw(frame, &app, &look))
+            .draw(|frame| {
+                extent = view::draw(frame, &app, &look);
+            })
             .map_err(cannot("draw on the terminal"))?;
         app.fit(extent);
         let action = tokio::select! {

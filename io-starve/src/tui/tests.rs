@@ -7,14 +7,29 @@ use proptest::prelude::*;
 use ratatui::{Terminal, backend::TestBackend, buffer::Buffer, style::Color};
 
 use super::{
+    TuiError,
     app::{App, Mode, View},
-    fixtures,
+    caught, fixtures,
     keys::{BINDINGS, Key, on_key},
     names_utf8,
     theme::Theme,
     view::{self, Look},
 };
 use crate::{model::snapshot::Snapshot, output::format};
+
+#[tokio::test]
+async fn a_panic_of_the_screen_is_its_error_whenever_it_comes() {
+    let panics = async {
+        tokio::task::yield_now().await;
+        panic!("in a view")
+    };
+    assert!(matches!(caught(panics).await, Err(TuiError::Panicked)));
+    let quits = async {
+        tokio::task::yield_now().await;
+        Ok(())
+    };
+    assert!(caught(quits).await.is_ok());
+}
 
 fn look(color: bool, ascii: bool) -> Look {
     Look {
