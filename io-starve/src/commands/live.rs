@@ -18,10 +18,11 @@ use crate::{
         snapshot::Snapshot,
     },
     output::{
-        alert::{Alert, StopReason},
+        alert::{Alert, Event, StopReason},
         focus::Focus,
         reporter::Audience,
         sink::{Reopener, Sink},
+        text,
     },
     source::{live::Live, recording::Recorder},
     tui,
@@ -162,18 +163,29 @@ pub(super) async fn top(common: &Common) -> Result<u8, CommandError> {
         &mut session,
         common.attach.interval,
         stop,
-        |tick, _, session| {
-            if tick.is_some() {
-                show(&feed, session.snapshot());
+        |tick, alerts, session| {
+            match tick {
+                Some(_) => show(&feed, session.snapshot()),
+                None => tell_what_was_open(alerts),
             }
             Ok(())
         },
     )
     .await;
+    drop(attached);
     observed?;
     screen.transpose()?;
     complain!("io-starve: {}", session.summary());
     Ok(0)
+}
+
+/// Tells the findings that the end closed below the screen, which is closed by then and took them with it.
+fn tell_what_was_open(alerts: &[Alert]) {
+    for alert in alerts {
+        if matches!(alert.event, Event::Close(_)) {
+            complain!("{}", text::line(alert));
+        }
+    }
 }
 
 pub(super) fn show(feed: &channel::Sender<Arc<Snapshot>>, snapshot: Snapshot) {
