@@ -14,6 +14,8 @@ macro_rules! complain {
 pub mod cli;
 pub mod commands;
 pub mod detect;
+#[cfg(feature = "faults")]
+mod faults;
 pub mod files;
 pub mod kernel;
 pub mod model;

@@ -123,6 +123,21 @@ fn pure(o: &mut Outcome, _all: bool) {
         "warnings",
     ];
     o.step("clippy", run(&mut cargo(&clippy)));
+    let with_faults = [
+        "clippy",
+        "--package",
+        "io-starve",
+        "--features",
+        "faults",
+        "--all-targets",
+        "--",
+        "--deny",
+        "warnings",
+    ];
+    o.step(
+        "clippy of the injected faults",
+        run(&mut cargo(&with_faults)),
+    );
     let others = cargo(&["test", "--workspace", "--exclude", "io-starve"]);
     cargo_test(o, "tests of common and xtask", others);
     match pure_targets(&root().join("io-starve/tests")) {
@@ -187,6 +202,8 @@ fn live(o: &mut Outcome, _all: bool) {
         "test",
         "--package",
         "io-starve",
+        "--features",
+        "faults",
         "--test",
         "live",
         "--",

@@ -40,7 +40,7 @@ pub struct HookSpec {
     /// What cannot be said without it.
     pub question: &'static str,
     /// Programs by the number of arguments that BTF gives the tracepoint: (arguments, tp_btf, raw).
-    programs: &'static [(u32, &'static str, &'static str)],
+    pub(super) programs: &'static [(u32, &'static str, &'static str)],
 }
 
 /// Every hook, in the order in which they are attached: what ends a wait comes before what begins one, so that

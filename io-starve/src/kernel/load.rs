@@ -110,7 +110,8 @@ impl Attacher<'_> {
         spec.with(self.one(ebpf, spec, needed))
     }
 
-    fn one(&self, ebpf: &mut Ebpf, spec: &HookSpec, needed: bool) -> Verdict {
+    /// Attaches one hook where it is needed, and says what became of it.
+    pub fn one(&self, ebpf: &mut Ebpf, spec: &HookSpec, needed: bool) -> Verdict {
         let forbidden = self.forbidden.iter().any(|f| f == spec.name);
         let refused = |why: String| Verdict::Refused { why };
         match spec.choose(self.btf.tracepoint_args(spec.name), needed, forbidden) {

@@ -30,6 +30,8 @@ use crate::model::observation::{
 };
 
 mod counters;
+#[cfg(feature = "faults")]
+mod faults;
 mod spans;
 mod start;
 mod tables;
@@ -186,6 +188,8 @@ impl Attached {
     ///
     /// When the kernel refuses what it allowed before.
     pub fn observe(&mut self) -> Result<Observation, ReadError> {
+        #[cfg(feature = "faults")]
+        self.take_hooks_away();
         let mut facts = Vec::new();
         if self.first {
             facts.push(Fact::Host(self.host.clone()));

@@ -160,6 +160,8 @@ async fn show(mut feed: watch::Receiver<Arc<Snapshot>>, options: Options) -> Res
         screen
             .draw(|frame| {
                 extent = view::draw(frame, &app, &look);
+                #[cfg(feature = "faults")]
+                crate::faults::panic_in_drawing();
             })
             .map_err(cannot("draw on the terminal"))?;
         app.fit(extent);
