@@ -13,17 +13,22 @@ use crate::machine::{
 };
 
 /// Busy readers, deeper than the disk has tags.
-const READERS: &str = "[readers]\nthread\nrw=read:4k\nbs=4k\ndirect=1\nioengine=libaio\niodepth=512\nsize=32m\ntime_based\nruntime=60\n";
+pub const READERS: &str = "[readers]\nthread\nrw=read:4k\nbs=4k\ndirect=1\nioengine=libaio\niodepth=512\nsize=32m\ntime_based\nruntime=60\n";
 
 /// A cgroup of the test's own, removed with it.
-struct Group(PathBuf);
+pub struct Group(PathBuf);
 
 impl Group {
-    fn new(name: &str) -> Group {
+    pub fn new(name: &str) -> Group {
         let root = io_hierarchy().unwrap();
         let dir = root.join(format!("io-starve-test-{name}-{}", std::process::id()));
         std::fs::create_dir(&dir).unwrap();
         Group(dir)
+    }
+
+    /// Its last name.
+    pub fn name(&self) -> &str {
+        self.0.file_name().unwrap().to_str().unwrap()
     }
 
     /// A shell command in it.
@@ -44,7 +49,7 @@ impl Drop for Group {
 }
 
 /// Ended when dropped.
-struct Load(Child);
+pub struct Load(pub Child);
 
 impl Drop for Load {
     fn drop(&mut self) {
@@ -54,7 +59,7 @@ impl Drop for Load {
 }
 
 /// One that only reads when nobody else does, which on a busy disk is seldom.
-fn idle_reader(disk: &Disk, group: &Group, seconds: u32) -> String {
+pub fn idle_reader(disk: &Disk, group: &Group, seconds: u32) -> String {
     group.shell(&format!(
         "fio --name=idle --output=/dev/null --filename={} --rw=randread --bs=4k --direct=1 --ioengine=psync \
          --prioclass=3 --thread --offset=40m --size=16m --time_based --runtime={seconds}",
@@ -63,7 +68,7 @@ fn idle_reader(disk: &Disk, group: &Group, seconds: u32) -> String {
 }
 
 /// The idle reader waits for tens of milliseconds again and again.
-const SHORT_WAITS: [&str; 6] = [
+pub const SHORT_WAITS: [&str; 6] = [
     "--interval",
     "50ms",
     "--withheld-ms",
@@ -72,7 +77,7 @@ const SHORT_WAITS: [&str; 6] = [
     "8",
 ];
 
-fn starving_disk() -> Disk {
+pub fn starving_disk() -> Disk {
     let disk = Disk::new(64 << 20, "mq-deadline");
     disk.tune("nr_requests", "1024");
     disk

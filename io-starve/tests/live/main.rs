@@ -10,6 +10,9 @@
 
 mod endings;
 mod machine;
+#[path = "../pty/mod.rs"]
+mod pty;
+mod screen;
 
 use std::{collections::BTreeMap, process::Command};
 
