@@ -323,7 +323,12 @@ pub struct Watch {
 
 impl Watch {
     pub fn start(disk: &Disk, args: &[&str]) -> Watch {
-        let mut child = io_starve()
+        Watch::spawn(disk, args, &mut io_starve())
+    }
+
+    /// The same, of a command that has its environment.
+    pub fn spawn(disk: &Disk, args: &[&str], io_starve: &mut Command) -> Watch {
+        let mut child = io_starve
             .args(["watch", "--device", disk.name(), "--status-every", "1s"])
             .args(args)
             .stdout(Stdio::piped())

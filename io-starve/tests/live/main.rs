@@ -9,6 +9,8 @@
 )]
 
 mod endings;
+#[cfg(feature = "faults")]
+mod hidden;
 mod machine;
 #[path = "../pty/mod.rs"]
 mod pty;
