@@ -12,8 +12,8 @@ use crate::machine::{
     Disk, Watch, fio_in_background, io_hierarchy, io_starve, programs, programs_of, until,
 };
 
-/// Busy readers, deeper than the disk has tags.
-pub const READERS: &str = "[readers]\nthread\nrw=read:4k\nbs=4k\ndirect=1\nioengine=libaio\niodepth=512\nsize=32m\ntime_based\nruntime=60\n";
+/// Readers that always have more waiting than the disk has tags: each request takes it far longer than them.
+pub const READERS: &str = "[readers]\nthread\nrw=randread\nbs=256k\ndirect=1\nioengine=libaio\niodepth=512\nsize=32m\ntime_based\nruntime=60\n";
 
 /// A cgroup of the test's own, removed with it.
 pub struct Group(PathBuf);
@@ -80,6 +80,8 @@ pub const SHORT_WAITS: [&str; 6] = [
 pub fn starving_disk() -> Disk {
     let disk = Disk::new(64 << 20, "mq-deadline");
     disk.tune("nr_requests", "1024");
+    // After that long an idle reader is served all the same, and until then its process cannot end.
+    disk.tune("iosched/prio_aging_expire", "500");
     disk
 }
 
