@@ -44,8 +44,8 @@ impl Session {
         let name = ptsname(&master, vec![]).unwrap();
         let slave = rustix::fs::open(name, flags, rustix::fs::Mode::empty()).unwrap();
         let size = Winsize {
-            ws_row: 24,
-            ws_col: 80,
+            ws_row: 50,
+            ws_col: 120,
             ws_xpixel: 0,
             ws_ypixel: 0,
         };
