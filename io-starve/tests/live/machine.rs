@@ -374,6 +374,17 @@ impl Watch {
         until(what, || condition(self));
     }
 
+    /// Waits until a new status says that nothing is in flight: an end that was missed is given up after half a second.
+    pub fn settle(&self) {
+        let told = self.events("status").len();
+        self.wait_for("all that was seen has ended", |watch| {
+            let mut new = watch.events("status").split_off(told);
+            let status = new.pop()?;
+            let mut accounts = status["accounts"].as_array()?.iter();
+            accounts.all(|a| a["in_flight"] == 0).then_some(())
+        });
+    }
+
     /// Ends it by SIGTERM and returns its last event.
     pub fn stop(self) -> Value {
         let last = self.stop_by(rustix::process::Signal::TERM).pop();
