@@ -56,18 +56,18 @@ prioclass=3
 offset=96m
 size=16m
 [readers]
-rw=read:4k
-bs=4k
+rw=read:64k
+bs=64k
 direct=1
 iodepth=512
 offset=112m
-size=16m
+size=144m
 ";
 
 #[test]
 #[ignore = "attaches to this kernel, needs root: cargo xtask test"]
 fn counts_and_waits_agree_with_the_kernels_trace() {
-    let disk = Disk::new(128 << 20, "mq-deadline");
+    let disk = Disk::new(256 << 20, "mq-deadline");
     // Long waits among the short ones: more is queued than the disk has tags, and what is idle comes after all of it.
     disk.tune("nr_requests", "1024");
     let trace = Trace::start(&disk);
