@@ -22,6 +22,7 @@ pub mod snapshot;
 pub mod spans;
 pub mod syncs;
 mod views;
+mod views_journal;
 pub mod windows;
 
 use blame::Blame;

@@ -3,10 +3,13 @@
 use io_starve_common::{class::Class, wire::LossKind};
 use serde::Serialize;
 
+use super::blame::Blamed;
 use super::cgroups::nameless;
+use super::mechanism::Mechanism;
 use super::observation::{
-    CgroupFact, DevId, Hook, HostFact, Owner, Stage, Task, Verdict, WaitsFor,
+    CgroupFact, DevId, Hook, HostFact, Limits, Owner, Stage, Task, Verdict, WaitsFor,
 };
+use super::syncs::Split;
 use crate::detect::finding::Finding;
 
 /// The state of the machine at one tick.
@@ -36,6 +39,86 @@ pub struct Snapshot {
     pub owners: Vec<OwnerName>,
     /// PSI of the whole host, (some, full) avg10 in per cent.
     pub pressure: Option<(f64, f64)>,
+    /// fsyncs that run for 20 ms and more, longest first, then slow ones that ended, latest first.
+    pub fsyncs: Vec<FsyncView>,
+    /// fsyncs by filesystem and owner, most time first.
+    pub syncers: Vec<SyncerView>,
+    /// What limits hold at this tick.
+    pub holds: Vec<HoldView>,
+    /// Who kept whom waiting in the last minute, most delay first.
+    pub blame: Vec<Blamed>,
+}
+
+/// One fsync.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct FsyncView {
+    /// Where the filesystem is mounted, its number when that is not known.
+    pub filesystem: String,
+    /// Who syncs.
+    pub owner: Owner,
+    /// The thread.
+    pub task: Option<Task>,
+    /// Last part of the file's path.
+    pub file: Option<String>,
+    /// When it began, ns monotonic.
+    pub begin_ns: u64,
+    /// How long it has taken, in ns.
+    pub took_ns: u64,
+    /// It still runs.
+    pub running: bool,
+    /// 0, or the error it ended with.
+    pub result: i32,
+    /// Where the time went.
+    pub split: Split,
+    /// Whom it waited for most, through what, and for how long (ns); the owner itself when its own limit held it.
+    pub waits: Option<WaitView>,
+}
+
+/// Whom an fsync waited for most.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct WaitView {
+    /// By whom; `None` when that was not seen.
+    pub culprit: Option<Owner>,
+    /// Through what.
+    pub mechanism: Mechanism,
+    /// For how long, in ns.
+    pub ns: u64,
+    /// The cgroup whose limit held it.
+    pub limit: Option<Owner>,
+    /// Each link was seen.
+    pub sure: bool,
+}
+
+/// fsyncs of one owner on one filesystem since attach.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct SyncerView {
+    /// Where the filesystem is mounted, its number when that is not known.
+    pub filesystem: String,
+    /// Who syncs.
+    pub owner: Owner,
+    /// How many ended.
+    pub count: u64,
+    /// Their mean duration in ns.
+    pub mean_ns: u64,
+}
+
+/// Bios that a limit holds.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct HoldView {
+    /// Name of the disk.
+    pub device: String,
+    /// The cgroup whose limit it is.
+    pub group: Owner,
+    /// Who pays for the first of them.
+    pub owner: Owner,
+    /// Writes, else reads.
+    pub write: bool,
+    /// How many.
+    pub count: u64,
+    /// Since how long something is held without a pause, in ns.
+    pub age_ns: u64,
+    /// What is set.
+    pub limits: Limits,
 }
 
 impl Snapshot {

@@ -55,8 +55,34 @@ impl Model {
         for finding in &findings {
             owners.insert(finding.victim);
             owners.extend(finding.culprits.iter().map(|c| c.owner));
+            owners.extend(
+                finding
+                    .culprits
+                    .iter()
+                    .filter_map(|c| c.limit)
+                    .map(|l| l.group),
+            );
         }
+        let fsyncs = self.fsync_views();
+        let syncers = self.syncer_views();
+        let holds = self.hold_views();
+        let blame = self.blame().rows();
+        owners.extend(fsyncs.iter().map(|f| f.owner));
+        owners.extend(
+            fsyncs
+                .iter()
+                .filter_map(|f| f.waits)
+                .flat_map(|w| [w.culprit, w.limit])
+                .flatten(),
+        );
+        owners.extend(syncers.iter().map(|s| s.owner));
+        owners.extend(holds.iter().flat_map(|h| [h.group, h.owner]));
+        owners.extend(blame.iter().flat_map(|b| [b.edge.victim, b.edge.culprit]));
         Snapshot {
+            fsyncs,
+            syncers,
+            holds,
+            blame,
             mono_ns: self.now_ns(),
             wall_ns: self.wall_ns,
             elapsed_ns: self.now_ns() - self.first_ns(),
