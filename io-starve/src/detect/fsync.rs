@@ -21,6 +21,7 @@ use super::finding::{
     Confidence, Culprit, Evidence, FsyncEvidence, Kind, LimitHit, Place, Severity, SyncNote,
 };
 use super::{Context, Detector, Judgement, Key, MS, ms};
+use crate::model::blame::Blamed;
 use crate::model::causes::Gap;
 use crate::model::mechanism::Mechanism;
 use crate::model::observation::{DevId, Owner, Task};
@@ -123,7 +124,7 @@ fn one(cx: &Context<'_>, sync: &Sync) -> Option<Judgement> {
         })
         .collect();
     let sure = blamed.iter().all(|d| d.sure);
-    let culprits = culprits(cx, &blamed, part);
+    let culprits = culprits(cx, victim, mechanism, &blamed, part);
     let filesystem = model.filesystem(sync.span.fs);
     let queues = filesystem.map(|f| f.queues.as_slice()).unwrap_or_default();
     let limit_on = blamed.iter().find_map(|d| d.limit).map(|(_, dev)| dev);
@@ -230,14 +231,36 @@ fn alone_ns(cx: &Context<'_>, sync: &Sync) -> u64 {
         .saturating_add(at_rate(COMMIT_REQUESTS, iops).min(in_turn(COMMIT_REQUESTS)))
 }
 
-/// Culprits, most delay first.
-fn culprits(cx: &Context<'_>, delays: &[&Delay], part: u64) -> Vec<Culprit> {
+/// Culprits, most delay first: of this fsync, and of others of the same owner in the last minute, as far as they waited for the same sort
+/// of thing.
+fn culprits(
+    cx: &Context<'_>,
+    victim: Owner,
+    mechanism: Mechanism,
+    delays: &[&Delay],
+    part: u64,
+) -> Vec<Culprit> {
     let mut by_owner: BTreeMap<Owner, (u64, Option<(Owner, DevId)>)> = BTreeMap::new();
     for d in delays {
         let Some(owner) = d.culprit else { continue };
         let entry = by_owner.entry(owner).or_default();
         entry.0 = entry.0.saturating_add(d.ns);
         entry.1 = entry.1.or(d.limit);
+    }
+    let own = delays.iter().all(|d| d.culprit == Some(victim));
+    let mut total = part;
+    if !own {
+        let rows = cx.model.blame().rows();
+        let same = |b: &&Blamed| b.edge.victim == victim && b.edge.mechanism == mechanism;
+        for b in rows.iter().filter(same) {
+            let entry = by_owner.entry(b.edge.culprit).or_default();
+            entry.0 = entry.0.max(b.ns);
+            entry.1 = entry.1.or_else(|| recent_limit(cx, b.edge.culprit));
+        }
+        total = by_owner
+            .values()
+            .fold(0, |sum: u64, (ns, _)| sum.saturating_add(*ns))
+            .max(part);
     }
     let mut ranked: Vec<_> = by_owner
         .into_iter()
@@ -250,7 +273,7 @@ fn culprits(cx: &Context<'_>, delays: &[&Delay], part: u64) -> Vec<Culprit> {
         .map(|(owner, (ns, limit))| Culprit {
             owner,
             class: class_of(cx, owner),
-            share: (ns as f64 / part.max(1) as f64).min(1.0),
+            share: (ns as f64 / total.max(1) as f64).min(1.0),
             issues: 0,
             tasks: tasks(cx, owner),
             delay_ns: Some(ns),
@@ -264,6 +287,17 @@ fn culprits(cx: &Context<'_>, delays: &[&Delay], part: u64) -> Vec<Culprit> {
             }),
         })
         .collect()
+}
+
+/// The limit that held an owner's data when somebody waited for it of late.
+fn recent_limit(cx: &Context<'_>, owner: Owner) -> Option<(Owner, DevId)> {
+    let syncs = cx.model.syncs();
+    syncs
+        .at_tick()
+        .chain(syncs.recent())
+        .flat_map(|s| &s.delays)
+        .filter(|d| d.culprit == Some(owner))
+        .find_map(|d| d.limit)
 }
 
 /// The class in which an owner writes most of late.

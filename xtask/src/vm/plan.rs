@@ -78,7 +78,7 @@ pub fn plan<'a>(scenarios: &'a [Scenario], wanted: &Wanted) -> Result<Vec<Plan<'
             } else if s.look_alike {
                 wanted.look_alikes
             } else {
-                DISEASE_KERNELS.contains(&kernel.name)
+                DISEASE_KERNELS.contains(&kernel.name) && s.in_ci(kernel.name)
             }
         };
         let mut groups: Vec<Vec<&Scenario>> = Vec::new();
@@ -106,7 +106,7 @@ pub fn plan<'a>(scenarios: &'a [Scenario], wanted: &Wanted) -> Result<Vec<Plan<'
                     scenarios
                         .iter()
                         .filter(on_kernel)
-                        .filter(|s| s.look_alike)
+                        .filter(|s| s.look_alike && s.in_ci(kernel.name))
                         .collect(),
                 );
             }

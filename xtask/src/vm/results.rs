@@ -133,6 +133,8 @@ pub struct Results {
     pub backlog: Vec<(u64, u64)>,
     /// fio's results by job name.
     pub fio: BTreeMap<String, Value>,
+    /// Moments of the scenario: `trace`, `load`, `loaded`. ns, monotonic.
+    pub marks: BTreeMap<String, u64>,
 }
 
 impl Results {
@@ -168,6 +170,7 @@ impl Results {
             trace_lost: parse_lost(&text("trace.stats")?),
             backlog: parse_backlog(&optional("backlog")),
             fio,
+            marks: parse_marks(&optional("marks")),
         })
     }
 }

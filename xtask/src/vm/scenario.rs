@@ -47,6 +47,8 @@ pub struct Scenario {
     /// Kernels it runs on; all when empty.
     #[serde(default)]
     pub kernels: Vec<String>,
+    /// Kernels on which CI runs it, if it runs there; all of the diseases' when absent. The rest is `--all`.
+    pub ci: Option<Vec<String>>,
     /// Kernel modules it needs beside those for its disks.
     #[serde(default)]
     pub modules: BTreeSet<String>,
@@ -183,7 +185,7 @@ impl Scenario {
                 bail!("unknown rule {rule}");
             }
         }
-        for kernel in &self.kernels {
+        for kernel in self.kernels.iter().chain(self.ci.iter().flatten()) {
             kernels::by_name(kernel)?;
         }
         if !e.commands.is_empty() {
@@ -243,6 +245,13 @@ impl Scenario {
     /// How long its load or its commands may take, in s.
     pub fn limit_s(&self) -> u64 {
         u64::from(self.load_limit_s) * self.expect.commands.len().max(1) as u64
+    }
+
+    /// True when CI runs it on this kernel, if it is one of the kernels for it.
+    pub fn in_ci(&self, kernel: &str) -> bool {
+        self.ci
+            .as_ref()
+            .is_none_or(|ci| ci.iter().any(|k| k == kernel))
     }
 
     /// True when it runs on this kernel.

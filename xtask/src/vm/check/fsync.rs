@@ -20,6 +20,37 @@ pub fn check(
     alerts: &[&Alert],
     report: &mut Report,
 ) {
+    for a in alerts
+        .iter()
+        .filter(|a| a.text("/kind") == "fsync-serialization")
+    {
+        let nameless = a
+            .json
+            .pointer("/culprits")
+            .and_then(|c| c.as_array())
+            .is_some_and(|culprits| {
+                culprits.iter().any(|c| {
+                    c.get("owner").is_some_and(|o| o == "cgroup")
+                        && c.pointer("/cgroup/path").is_none_or(|p| p.is_null())
+                })
+            });
+        if nameless {
+            report
+                .problems
+                .push(format!("a culprit without a name: {}", a.line));
+        }
+    }
+    if s.expect.closes_in_load {
+        let loaded = r.marks.get("loaded").copied().unwrap_or_default();
+        let late = alerts
+            .iter()
+            .filter(|a| a.event() == "close" && a.number("/mono_ns").is_none_or(|at| at > loaded));
+        for a in late {
+            report
+                .problems
+                .push(format!("{} closed after the load only", a.text("/id")));
+        }
+    }
     for f in &s.expect.findings {
         let Some(job) = &f.fsync_job else { continue };
         let victim = format!(

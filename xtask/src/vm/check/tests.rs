@@ -112,6 +112,7 @@ fn results(trace: &str, alerts: &str) -> Run {
         r: Results {
             device: ("sda".to_string(), "8:0".to_string()),
             trace: trace.to_string(),
+            marks: BTreeMap::new(),
             fio: BTreeMap::from([(
                 "readers".to_string(),
                 serde_json::json!({"jobs": [{"read": {"total_ios": 800}, "write": {"total_ios": 0}}]}),

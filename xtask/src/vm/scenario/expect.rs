@@ -24,6 +24,9 @@ pub struct Expect {
     /// Everything that opened closes by itself, as resolved, after the load.
     #[serde(default)]
     pub must_close: bool,
+    /// It does so before the load ends.
+    #[serde(default)]
+    pub closes_in_load: bool,
     /// How many ticks after the rule's time the alert may come; the design's budget when absent.
     pub max_late_ticks: Option<u32>,
     /// Requests that the driver gave back, by the trace: at least so many, or the scenario shows nothing of them.
