@@ -18,10 +18,16 @@ struct Demo {
 }
 
 /// All of them; the first one is played when none is named. Each was recorded in a guest of `cargo xtask vm`.
-const DEMOS: &[Demo] = &[Demo {
-    name: Kind::AsyncWriteStarvation.name(),
-    bytes: include_bytes!("../../demos/async-write-starvation.rec"),
-}];
+const DEMOS: &[Demo] = &[
+    Demo {
+        name: Kind::AsyncWriteStarvation.name(),
+        bytes: include_bytes!("../../demos/async-write-starvation.rec"),
+    },
+    Demo {
+        name: Kind::FsyncSerialization.name(),
+        bytes: include_bytes!("../../demos/fsync-serialization.rec"),
+    },
+];
 
 pub(super) fn demo(
     common: &Common,

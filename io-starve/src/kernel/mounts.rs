@@ -67,6 +67,13 @@ impl Mounts {
         }
     }
 
+    /// False when none of these disks is below a filesystem that is known.
+    pub fn may_lie_on(&self, fs: DevId, disks: &[DevId]) -> bool {
+        self.known
+            .get(&fs)
+            .is_none_or(|f| f.queues.iter().any(|q| disks.contains(q)))
+    }
+
     /// Reads the table again if it changed or is old, and says what changed. `now` is ns monotonic.
     pub fn refresh(&mut self, now: u64) -> Vec<Fact> {
         self.changed |= self.table_changed();

@@ -78,6 +78,8 @@ pub struct Attached {
     counters: counters::Counters,
     waiting: waiting::Scanner,
     seeded: BTreeSet<u64>,
+    /// Disks that `--device` chose.
+    chosen: Vec<DevId>,
     spans: spans::Spans,
     host: HostFact,
     first: bool,
@@ -158,6 +160,7 @@ impl Attached {
             counters: counters::Counters::default(),
             waiting: waiting::Scanner::default(),
             seeded: BTreeSet::new(),
+            chosen,
             spans,
             host,
             first: true,
@@ -215,7 +218,10 @@ impl Attached {
         let look = waiting::look(&self.tables, mono_ns);
         let read = self.counters.read(&self.tables, mono_ns);
         let mut scan = self.waiting.scan(look, self.counters.samples(), mono_ns);
-        let spans = self.spans.read(mono_ns);
+        let mut spans = self.spans.read(mono_ns);
+        if !self.options.devices.is_empty() {
+            spans.only(|fs| self.mounts.may_lie_on(fs, &self.chosen));
+        }
         let holds = self.holds(mono_ns)?;
         let holders = holds.iter().filter_map(|h| cgroup(h.group));
         facts.extend(self.limits.of_holders(&self.cgroups, holders));
@@ -268,6 +274,7 @@ impl Attached {
             && let Ok(chosen) = select(&self.options.devices, &self.devices, "/sys".as_ref())
         {
             self.tables.allow_only(&chosen);
+            self.chosen = chosen;
         }
         if self.attach_what_is_needed() {
             facts.push(Fact::Hooks {

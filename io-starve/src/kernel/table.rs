@@ -169,7 +169,7 @@ impl<T> Drop for Table<T> {
 }
 
 /// How often the kernel skipped our programs because another ran on that CPU (`recursion_misses` of
-/// `struct bpf_prog_info`, include/uapi/linux/bpf.h). Kernels before 5.12 do not count it: 0 then.
+/// `struct bpf_prog_info`, include/uapi/linux/bpf.h). Kernels before 6.1 do not count it for tracepoints: 0 then.
 pub fn skipped_runs(ebpf: &aya::Ebpf) -> u64 {
     ebpf.programs()
         .filter_map(|(_, p)| p.fd().ok())

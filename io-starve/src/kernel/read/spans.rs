@@ -88,6 +88,14 @@ pub struct Read {
 }
 
 impl Read {
+    /// Leaves out what is on other filesystems.
+    pub fn only(&mut self, wanted: impl Fn(DevId) -> bool) {
+        self.fsyncs.retain(|f| wanted(f.fs));
+        self.counts.retain(|c| wanted(c.fs));
+        self.commits.retain(|c| wanted(c.fs));
+        self.handles.retain(|h| wanted(h.fs));
+    }
+
     /// Owners that want a name.
     pub fn owners(&self) -> impl Iterator<Item = Owner> + '_ {
         let waited = |c: &Commit| c.waited.map(|w| w.owner);
