@@ -1,5 +1,7 @@
 //! Text for people without a screen: alerts as lines, the state as a table, the end in a sentence. Pure.
 
+pub mod journal;
+
 use std::fmt::Write;
 
 use unicode_width::UnicodeWidthStr;
@@ -209,8 +211,17 @@ pub fn verdict<'a>(findings: impl Iterator<Item = &'a FindingAlert>, summary: &s
     text
 }
 
-/// The state at a tick as a table, with its verdict above and an empty line below. Several lines, each ended.
+/// The state at a tick as a table, with its verdict above, what is known of fsyncs and limits below, and an empty line at the end.
+/// Several lines, each ended.
 pub fn table(snapshot: &Snapshot) -> String {
+    let mut text = format!("{}\n", snapshot.verdict);
+    text.push_str(&disks(snapshot));
+    text.push_str(&journal::lines(snapshot));
+    text.push('\n');
+    text
+}
+
+fn disks(snapshot: &Snapshot) -> String {
     let mut rows = vec![
         [
             "DEVICE",
@@ -233,11 +244,10 @@ pub fn table(snapshot: &Snapshot) -> String {
             rows.push(row(snapshot, device, class, i == 0));
         }
     }
-    let mut text = format!("{}\n", snapshot.verdict);
     if rows.len() == 1 {
-        text.push_str("no disk had I/O yet\n\n");
-        return text;
+        return "no disk had I/O yet\n".to_owned();
     }
+    let mut text = String::new();
     let mut widths = [0; 12];
     for row in &rows {
         for (width, cell) in widths.iter_mut().zip(row) {
@@ -258,7 +268,6 @@ pub fn table(snapshot: &Snapshot) -> String {
         text.push_str(line.trim_end());
         text.push('\n');
     }
-    text.push('\n');
     text
 }
 

@@ -10,7 +10,7 @@ use crate::{
     detect::finding::Finding,
     model::{
         observation::{DevId, Owner},
-        snapshot::{DeviceView, OwnerView, Snapshot},
+        snapshot::{DeviceView, FsyncView, OwnerView, Snapshot},
     },
 };
 
@@ -41,13 +41,21 @@ pub enum View {
     Device,
     /// All findings.
     Findings,
+    /// fsyncs, and what limits hold.
+    Fsync,
     /// Hooks and losses.
     Coverage,
 }
 
 impl View {
     /// Every view in the order of its number.
-    pub const ALL: [View; 4] = [View::Overview, View::Device, View::Findings, View::Coverage];
+    pub const ALL: [View; 5] = [
+        View::Overview,
+        View::Device,
+        View::Findings,
+        View::Fsync,
+        View::Coverage,
+    ];
 
     fn step(self, by: usize) -> View {
         View::ALL[(self as usize + by) % View::ALL.len()]
@@ -151,7 +159,7 @@ pub struct App {
     pub view: View,
     /// The keys are shown over the page.
     pub help: bool,
-    /// The selected finding is shown in full.
+    /// The selected finding or fsync is shown in full.
     pub details: bool,
     /// Nothing more will come.
     pub ended: bool,
@@ -166,7 +174,15 @@ pub struct App {
     target: Option<Target>,
     device: Option<DevId>,
     owner: Option<(Owner, Class)>,
+    fsync: Option<FsyncId>,
     extent: Extent,
+}
+
+/// When an fsync began, and whose it is.
+type FsyncId = (u64, Owner);
+
+fn fsync_id(f: &FsyncView) -> FsyncId {
+    (f.begin_ns, f.owner)
 }
 
 impl App {
@@ -186,6 +202,7 @@ impl App {
             target: None,
             device: None,
             owner: None,
+            fsync: None,
             extent: Extent {
                 page: 1,
                 max_scroll: 0,
@@ -308,6 +325,19 @@ impl App {
             .unwrap_or(0)
     }
 
+    /// Index of the selected fsync in the snapshot: the one chosen while it is there or being read, else the first.
+    pub fn fsync_index(&self) -> Option<usize> {
+        let fsyncs = &self.shown().fsyncs;
+        let chosen = |id| fsyncs.iter().position(|f| fsync_id(f) == id);
+        let first = || (!fsyncs.is_empty() && !self.details).then_some(0);
+        self.fsync.and_then(chosen).or_else(first)
+    }
+
+    /// The selected fsync; `None` also when it is being read and the snapshot no longer has it.
+    pub fn fsync(&self) -> Option<&FsyncView> {
+        self.shown().fsyncs.get(self.fsync_index()?)
+    }
+
     /// Does what an action asks of the screen. `Quit`, `Suspend` and `Redraw` are for the caller.
     pub fn apply(&mut self, action: Action) {
         match action {
@@ -326,7 +356,7 @@ impl App {
             Action::Sort => match self.view {
                 View::Overview => self.device_sort = self.device_sort.next(),
                 View::Device => self.owner_sort = self.owner_sort.next(),
-                View::Findings | View::Coverage => {}
+                View::Findings | View::Fsync | View::Coverage => {}
             },
             Action::Up => self.step(-1),
             Action::Down => self.step(1),
@@ -376,6 +406,12 @@ impl App {
         if self.help || self.details {
             return;
         }
+        if self.view == View::Fsync {
+            self.fsync = self.fsync().map(fsync_id);
+            self.details = self.fsync.is_some();
+            self.scroll = 0;
+            return;
+        }
         match (self.view, self.target()) {
             (View::Overview | View::Findings, Some(Target::Finding(id))) => {
                 // Chosen from now on: another finding that becomes the worst must not replace the one being read.
@@ -391,6 +427,11 @@ impl App {
     fn step(&mut self, by: isize) {
         if self.help || self.details || self.view == View::Coverage {
             self.scroll = moved(self.scroll, by, self.extent.max_scroll);
+        } else if self.view == View::Fsync {
+            let fsyncs = &self.shown().fsyncs;
+            let from = self.fsync_index().unwrap_or(0);
+            let index = moved(from, by, fsyncs.len().saturating_sub(1));
+            self.fsync = fsyncs.get(index).map(fsync_id);
         } else if self.view == View::Device {
             let Some(device) = self.device() else { return };
             let order = self.owner_order(device);

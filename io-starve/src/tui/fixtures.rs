@@ -1,5 +1,7 @@
 //! Snapshots to draw: figures of a starvation as it was met in a VM, and machines around it.
 
+mod fsync;
+
 use io_starve_common::{class::Class, wire::LossKind};
 
 use crate::{
@@ -15,6 +17,8 @@ use crate::{
         snapshot::{ClassView, DeviceView, Dist, OwnerName, OwnerView, Snapshot, WaiterView},
     },
 };
+
+pub use self::fsync::{journal_hooks, quiet, serialized};
 
 const MS: u64 = 1_000_000;
 const S: u64 = 1_000 * MS;
@@ -454,11 +458,12 @@ pub fn crowded() -> Snapshot {
             },
         );
     }
+    fsync::crowd(&mut snap);
     snap
 }
 
 /// Every snapshot with its name.
-pub fn all() -> [(&'static str, Snapshot); 6] {
+pub fn all() -> [(&'static str, Snapshot); 7] {
     [
         ("empty", Snapshot::default()),
         ("attached", attached()),
@@ -466,5 +471,6 @@ pub fn all() -> [(&'static str, Snapshot); 6] {
         ("starving", starving()),
         ("lossy", lossy()),
         ("crowded", crowded()),
+        ("serialized", serialized()),
     ]
 }

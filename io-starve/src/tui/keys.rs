@@ -191,7 +191,7 @@ pub const BINDINGS: &[Binding] = &[
         &[Key::Enter],
         Action::Open,
         Some("open"),
-        "a finding in full, or the owners of a disk",
+        "a finding or fsync in full, or the owners of a disk",
     ),
     bind(&[Key::Esc], Action::Back, Some("back"), "back"),
     bind(&[Key::Tab], Action::NextView, Some("view"), "next view"),
@@ -216,6 +216,12 @@ pub const BINDINGS: &[Binding] = &[
     ),
     bind(
         &[Key::Char('4')],
+        Action::Show(View::Fsync),
+        None,
+        "fsync: slow ones, whom they wait for, limits that hold",
+    ),
+    bind(
+        &[Key::Char('5')],
         Action::Show(View::Coverage),
         None,
         "coverage: hooks, losses, what they hide",

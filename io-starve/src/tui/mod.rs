@@ -10,7 +10,7 @@ pub mod theme;
 pub mod view;
 
 #[cfg(test)]
-mod fixtures;
+pub(crate) mod fixtures;
 #[cfg(test)]
 mod tests;
 

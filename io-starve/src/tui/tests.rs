@@ -1,5 +1,7 @@
 //! What the screen shows, drawn into a buffer.
 
+mod fsync;
+
 use std::sync::Arc;
 
 use jiff::tz::TimeZone;
@@ -100,24 +102,38 @@ fn page_keys(page: &str) -> Vec<Key> {
         "details" => vec![Key::Enter],
         "device" => vec![Key::Char('2')],
         "findings" => vec![Key::Char('3')],
-        "coverage" => vec![Key::Char('4')],
+        "fsync" => vec![Key::Char('4')],
+        "one_fsync" => vec![Key::Char('4'), Key::Enter],
+        "coverage" => vec![Key::Char('5')],
         "help" => vec![Key::Char('?')],
         other => panic!("no page {other}"),
     }
 }
 
-const PAGES: [&str; 6] = [
-    "overview", "details", "device", "findings", "coverage", "help",
+const PAGES: [&str; 8] = [
+    "overview",
+    "details",
+    "device",
+    "findings",
+    "fsync",
+    "one_fsync",
+    "coverage",
+    "help",
 ];
 
 #[test]
 fn pages_look_as_reviewed() {
     let states = fixtures::all();
     let shown = |page: &str, state: &str| {
+        // It has no fsync to read.
+        if page == "one_fsync" && state == "starving" {
+            return false;
+        }
         page == "overview"
             || state == "starving"
             || state == "crowded"
             || page == "coverage" && state == "lossy"
+            || page != "help" && state == "serialized"
     };
     for (state, snapshot) in &states {
         for page in PAGES.into_iter().filter(|page| shown(page, state)) {
@@ -125,8 +141,20 @@ fn pages_look_as_reviewed() {
             insta::assert_snapshot!(format!("{page}_{state}"), screens);
         }
     }
-    let ascii = at_every_size(&fixtures::crowded(), Mode::Live, &look(false, true), &[]);
-    insta::assert_snapshot!("overview_crowded_ascii", ascii);
+    for (page, state, snapshot) in [
+        ("overview", "crowded", fixtures::crowded()),
+        ("fsync", "serialized", fixtures::serialized()),
+    ] {
+        let ascii = at_every_size(&snapshot, Mode::Live, &look(false, true), &page_keys(page));
+        insta::assert_snapshot!(format!("{page}_{state}_ascii"), ascii);
+    }
+    let quiet = at_every_size(
+        &fixtures::quiet(),
+        Mode::Live,
+        &look(true, false),
+        &page_keys("fsync"),
+    );
+    insta::assert_snapshot!("fsync_quiet", quiet);
     let demo = Mode::Demo {
         name: "async-write-starvation".to_owned(),
     };
@@ -426,7 +454,7 @@ fn every_page_is_drawn_at_the_smallest_sizes() {
     }
 }
 
-/// Every size once, with the next page of the next state each time; 36 of them and 61 heights have no common factor,
+/// Every size once, with the next page of the next state each time; 56 of them and 61 heights have no common factor,
 /// so that every page of every state meets every part of the range.
 #[test]
 fn every_size_is_drawn() {
@@ -451,7 +479,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
     #[test]
     fn no_keys_and_no_size_break_the_screen(
-        steps in prop::collection::vec((0..BINDINGS.len(), 0usize..6, 0u16..=200, 0u16..=60, any::<bool>()), 1..24),
+        steps in prop::collection::vec((0..BINDINGS.len(), 0usize..7, 0u16..=200, 0u16..=60, any::<bool>()), 1..24),
     ) {
         let states: Vec<_> = fixtures::all().into_iter().map(|(_, s)| Arc::new(s)).collect();
         let mut app = App::new(Mode::Live, Arc::clone(&states[0]));

@@ -74,6 +74,15 @@ impl Theme {
         if self.ascii { "~" } else { "…" }
     }
 
+    /// What a bar's parts are made of: own data, journal, flush, other. Neighbours differ most.
+    pub const fn parts(self) -> [char; 4] {
+        if self.ascii {
+            ['-', '#', '=', '.']
+        } else {
+            ['░', '█', '▒', '·']
+        }
+    }
+
     /// Between things of a list on one line.
     pub const fn dot(self) -> &'static str {
         if self.ascii { " | " } else { " · " }

@@ -178,7 +178,7 @@ fn second(screen: &Screen<'_>, width: usize) -> Line<'static> {
     };
     let (loss, loss_role) = match snap.loss_total() {
         0 => ("nothing lost".to_owned(), Role::Plain),
-        n => (format!("LOST {} (key 4)", format::count(n)), Role::Warning),
+        n => (format!("LOST {} (key 5)", format::count(n)), Role::Warning),
     };
     let pressure = snap
         .pressure

@@ -8,7 +8,7 @@ use super::{
 };
 use crate::tui::{keys::BINDINGS, theme::Role};
 
-const WORDS: [(&str, &str); 10] = [
+const WORDS: [(&str, &str); 12] = [
     (
         "admit",
         "how many are submitted and kept back by wbt, iocost or for want of a tag",
@@ -32,7 +32,15 @@ const WORDS: [(&str, &str); 10] = [
         "io pressure",
         "PSI: per cent of 10 s in which some/all tasks waited for I/O; io psi: those of an owner",
     ),
-    ("a <- b", "a waits while b is served"),
+    ("a <- b", "a waits while b is served, or for b"),
+    (
+        "~ at a bar",
+        "its parts were seen at ticks only, not as they changed",
+    ),
+    (
+        "likely",
+        "only circumstances point to it; not every link was seen",
+    ),
     ("-", "not known, or there is none; never 0"),
 ];
 

@@ -5,8 +5,11 @@ mod details;
 mod device;
 mod devices;
 mod findings;
+mod followed;
+mod fsync;
 mod header;
 mod help;
+mod holds;
 mod names;
 mod text;
 
@@ -151,7 +154,18 @@ impl Screen<'_> {
                     room,
                 ),
             },
+            View::Fsync if self.app.details => {
+                let lines = match self.app.fsync() {
+                    Some(f) => fsync::in_full(self, f, width),
+                    None => {
+                        let gone = "This fsync is no longer kept.";
+                        vec![self.row().text(gone, self.style(Role::Plain)).line()]
+                    }
+                };
+                self.scrolled(self.bar("fsync", "", width), lines, room)
+            }
             View::Overview => self.overview(width, room),
+            View::Fsync => fsync::page(self, width, room),
             View::Findings => findings::page(self, width, room),
             View::Device => device::page(self, width, room),
             View::Coverage => self.scrolled(
