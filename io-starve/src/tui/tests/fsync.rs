@@ -141,3 +141,31 @@ fn the_selected_fsync_stays_selected_when_it_ends_and_is_read_to_its_end() {
     press(&mut app, &[Key::BackTab, Key::BackTab]);
     assert_eq!(app.view, View::Findings);
 }
+
+#[test]
+fn blame_is_on_the_overview_where_there_is_some_and_room() {
+    const TITLE: &str = "who waited for whom, last minute";
+    let overview = |snap: Snapshot, width, height| screen(&mut app(snap), width, height);
+    for (width, height) in [(120, 40), (80, 24)] {
+        let shown = overview(fixtures::serialized(), width, height);
+        let row = shown
+            .lines()
+            .skip_while(|l| !l.contains(TITLE))
+            .nth(1)
+            .unwrap();
+        let cells: Vec<_> = row.split_whitespace().collect();
+        assert_eq!(
+            cells,
+            [
+                "/postgres.service",
+                "<-",
+                "/backup.service",
+                "journal-data",
+                "51.3",
+                "s"
+            ]
+        );
+        assert!(!overview(fixtures::quiet(), width, height).contains(TITLE));
+    }
+    assert!(!overview(fixtures::serialized(), 40, 10).contains(TITLE));
+}

@@ -8,7 +8,7 @@ use super::{
 };
 use crate::tui::{keys::BINDINGS, theme::Role};
 
-const WORDS: [(&str, &str); 12] = [
+const WORDS: [(&str, &str); 13] = [
     (
         "admit",
         "how many are submitted and kept back by wbt, iocost or for want of a tag",
@@ -33,6 +33,10 @@ const WORDS: [(&str, &str); 12] = [
         "PSI: per cent of 10 s in which some/all tasks waited for I/O; io psi: those of an owner",
     ),
     ("a <- b", "a waits while b is served, or for b"),
+    (
+        "last minute",
+        "sums by who waited for whom; waits that overlap are added",
+    ),
     (
         "~ at a bar",
         "its parts were seen at ticks only, not as they changed",

@@ -1,5 +1,6 @@
 //! Draws the state of the screen into the area that a frame has, whatever its size.
 
+mod blame;
 mod coverage;
 mod details;
 mod device;
@@ -203,7 +204,7 @@ impl Screen<'_> {
         )
     }
 
-    /// Findings, the selected one in short, disks.
+    /// Findings, the selected one in short, who waited for whom, disks.
     fn overview(&self, width: usize, room: usize) -> (Vec<Line<'static>>, Extent) {
         let bars = room >= 12;
         let list_room = (room / 4).max(2);
@@ -215,6 +216,15 @@ impl Screen<'_> {
                 pane.truncate(pane_room);
             }
             out.extend(pane);
+        }
+        let blame = if room >= 15 {
+            blame::table(self, width, if room >= 26 { 5 } else { 2 })
+        } else {
+            Vec::new()
+        };
+        // The least that shows a disk with its classes.
+        if room.saturating_sub(out.len() + blame.len()) >= 6 {
+            out.extend(blame);
         }
         let left = room.saturating_sub(out.len());
         let (devices, page) = devices::table(self, width, left, bars);
