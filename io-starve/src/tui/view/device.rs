@@ -1,17 +1,19 @@
 //! One disk: the stages of each class, what it is set to, and its owners.
 
+use io_starve_common::class::Class;
 use ratatui::text::Line;
 
 use super::{
     Screen, details,
-    text::{Align, window},
+    text::{Align, width as text_width, window},
 };
 use crate::{
+    detect::fsync_words,
     model::{
-        observation::Stage,
-        snapshot::{DeviceView, Dist, OwnerView},
+        observation::{Owner, Stage},
+        snapshot::{DeviceView, Dist, HoldView, OwnerView},
     },
-    output::format,
+    output::{format, text::journal as words},
     tui::{app::Extent, theme::Role},
 };
 
@@ -63,7 +65,7 @@ pub fn page(screen: &Screen<'_>, width: usize, room: usize) -> (Vec<Line<'static
         width,
     ));
     let left = room.saturating_sub(out.len());
-    let (lines, page) = table(screen, &owners, width, left);
+    let (lines, page) = table(screen, device, &owners, width, left);
     out.extend(lines);
     (
         out,
@@ -224,8 +226,51 @@ fn psi(owner: &OwnerView) -> String {
     })
 }
 
+/// What a limit holds of an owner, below its first line of that direction: 'held by its io.max: 12 writes for 3.2 s'.
+fn held(screen: &Screen<'_>, hold: &HoldView, owner: Owner, width: usize) -> Line<'static> {
+    let style = screen.style(Role::Warning);
+    let file = words::limit_file(screen.snap);
+    let name = |owner| screen.owner(owner);
+    let whose = words::whose(hold.group, Some(owner), file, &name);
+    let amount = words::held_amount(hold);
+    let limits = fsync_words::limits(&hold.limits);
+    // Numbers are whole or not there.
+    let forms = [
+        format!("held by {whose}: {amount}, {limits}"),
+        format!("held by {whose}: {amount}"),
+        format!("held by a limit: {amount}"),
+    ];
+    let room = width.saturating_sub(4);
+    let fits = forms.iter().find(|f| text_width(f) <= room);
+    screen
+        .row()
+        .text("    ", style)
+        .rest(fits.unwrap_or(&forms[2]), width, Align::Left, style)
+        .line()
+}
+
+/// The hold of each owner's line; each is told once.
+fn holds<'a>(
+    screen: &Screen<'a>,
+    device: &DeviceView,
+    owners: &[&OwnerView],
+) -> Vec<(usize, &'a HoldView)> {
+    let here = screen.snap.holds.iter().filter(|h| h.device == device.name);
+    here.filter_map(|h| {
+        let same = |o: &&&OwnerView| h.write != (o.class == Class::SyncRead);
+        let of = |whose: Owner| {
+            let lines = owners.iter().enumerate();
+            lines.clone().find(|(_, o)| o.owner == whose && same(o))
+        };
+        let (at, _) = of(h.owner).or_else(|| of(h.group))?;
+        Some((at, h))
+    })
+    .collect()
+}
+
 fn table(
     screen: &Screen<'_>,
+    device: &DeviceView,
     owners: &[&OwnerView],
     width: usize,
     room: usize,
@@ -245,8 +290,10 @@ fn table(
     let mut out = vec![head.line()];
     let rows = room.saturating_sub(1);
     let chosen = screen.app.owner_index(owners);
-    let start = window(owners.len(), chosen, chosen, rows);
-    for (i, owner) in owners.iter().enumerate().skip(start).take(rows) {
+    let holds = holds(screen, device, owners);
+    let mut body = Vec::new();
+    let mut shown = (0, 0);
+    for (i, owner) in owners.iter().enumerate() {
         let selected = i == chosen;
         let style = screen.selectable(Role::Plain, selected);
         let mark = if selected { "> " } else { "  " };
@@ -266,7 +313,15 @@ fn table(
         for column in &columns {
             row = row.column(&(column.figure)(owner), column.room, Align::Right, style);
         }
-        out.push(row.line());
+        let first = body.len();
+        body.push(row.line());
+        let held_here = holds.iter().filter(|(at, _)| *at == i);
+        body.extend(held_here.map(|(_, h)| held(screen, h, owner.owner, width)));
+        if selected {
+            shown = (first, body.len() - 1);
+        }
     }
+    let start = window(body.len(), shown.0, shown.1, rows);
+    out.extend(body.into_iter().skip(start).take(rows));
     (out, rows.max(1))
 }
