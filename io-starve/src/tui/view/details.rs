@@ -8,7 +8,7 @@ use super::{
 };
 use crate::{
     detect::{
-        finding::{CloseReason, Confidence, Evidence, Finding, Rule},
+        finding::{CloseReason, Confidence, Evidence, Finding, Place, Rule, SyncNote},
         fsync_words,
     },
     model::{observation::Owner, snapshot::DeviceView},
@@ -77,7 +77,8 @@ fn body(screen: &Screen<'_>, f: &Finding, width: usize, short: bool) -> Vec<Line
         labelled(screen, &mut out, "advice", advice.clone().take(1), width);
     }
     labelled(screen, &mut out, "victim", [victim(screen, f)], width);
-    labelled(screen, &mut out, "served", served(screen, f), width);
+    let label = if f.sync.is_some() { "behind" } else { "served" };
+    labelled(screen, &mut out, label, served(screen, f), width);
     if !short {
         labelled(screen, &mut out, "advice", advice, width);
     }
@@ -135,6 +136,9 @@ pub fn labelled(
 }
 
 fn victim(screen: &Screen<'_>, f: &Finding) -> String {
+    if let Some(sync) = &f.sync {
+        return fsync(screen, f, sync);
+    }
     let class = f.class.map_or("I/O", |c| c.name());
     let mut out = format!("{class} of {}", screen.owner(f.victim));
     let e = &f.evidence;
@@ -151,6 +155,31 @@ fn victim(screen: &Screen<'_>, f: &Finding) -> String {
         format::duration(f.duration_ns),
         names::in_place(f.stage)
     );
+    if let Some(task) = &f.task {
+        out += &format!(", task {}", screen.task(task));
+    }
+    out
+}
+
+fn fsync(screen: &Screen<'_>, f: &Finding, sync: &SyncNote) -> String {
+    let file = sync.file.as_ref();
+    let mut out = format!(
+        "fsync of {} by {}",
+        file.map_or_else(|| "a file".to_owned(), |n| screen.safe(n)),
+        screen.owner(f.victim)
+    );
+    if let Some(mountpoint) = &sync.mountpoint {
+        out += &format!(", on {}", screen.safe(mountpoint));
+    }
+    out += &match sync.ended_ns {
+        None => format!(", waits for {}", format::duration(f.duration_ns)),
+        Some(_) => format!(", waited, longest {}", format::duration(f.longest_ns)),
+    };
+    // Its own data is held, or that of another, for which it waits.
+    out += &match f.stage {
+        Place::Held => ", for what blk-throttle holds".to_owned(),
+        place => format!(", in {}", names::in_place(place)),
+    };
     if let Some(task) = &f.task {
         out += &format!(", task {}", screen.task(task));
     }
