@@ -92,6 +92,7 @@ impl Focus {
             }
             snapshot.devices = devices;
         }
+        self.narrow_journal(&mut snapshot);
         let elsewhere = before - open(&snapshot);
         if elsewhere > 0 {
             let here = match snapshot.findings.first().filter(|f| f.closed.is_none()) {
@@ -101,6 +102,40 @@ impl Focus {
             snapshot.verdict = format!("{here}; {elsewhere} open elsewhere");
         }
         snapshot
+    }
+
+    /// What is told of fsyncs and limits. Which disks lie below a filesystem is not told with them, so that only holds are left out
+    /// by disk.
+    fn narrow_journal(&self, snapshot: &mut Snapshot) {
+        if !self.devices.is_empty() {
+            // The name alone also fits a disk that had no I/O yet, all of which is held.
+            let number = |s: &Snapshot, name: &str| {
+                let named = s.devices.iter().find(|d| d.name == name);
+                named.map_or(DevId::new(0, 0), |d| d.dev)
+            };
+            let mut holds = std::mem::take(&mut snapshot.holds);
+            holds.retain(|h| self.has_device(number(snapshot, &h.device), &h.device));
+            snapshot.holds = holds;
+        }
+        if self.cgroups.is_empty() {
+            return;
+        }
+        let mut fsyncs = std::mem::take(&mut snapshot.fsyncs);
+        let mut syncers = std::mem::take(&mut snapshot.syncers);
+        let mut holds = std::mem::take(&mut snapshot.holds);
+        let mut blame = std::mem::take(&mut snapshot.blame);
+        let has = |owner| self.has_owner(owner, snapshot);
+        fsyncs.retain(|f| {
+            let whom = f.waits.map(|w| [w.culprit, w.limit]);
+            has(f.owner) || whom.into_iter().flatten().flatten().any(has)
+        });
+        syncers.retain(|s| has(s.owner));
+        holds.retain(|h| has(h.owner) || has(h.group));
+        blame.retain(|b| has(b.edge.victim) || has(b.edge.culprit));
+        snapshot.fsyncs = fsyncs;
+        snapshot.syncers = syncers;
+        snapshot.holds = holds;
+        snapshot.blame = blame;
     }
 
     fn has_owner(&self, owner: Owner, snapshot: &Snapshot) -> bool {
@@ -181,6 +216,35 @@ mod tests {
         };
         let paths = ["/", "/system.slice/backup.service", "/user.slice"];
         assert_eq!(focus.cgroups_without(paths.into_iter()), ["bakcup.service"]);
+    }
+
+    #[test]
+    fn fsyncs_holds_and_blame_are_narrowed_to_those_who_were_asked_for() {
+        let snap = crate::tui::fixtures::serialized;
+        let narrow = |cgroups: &[&str], devices: &[&str]| {
+            let all = |names: &[&str]| names.iter().map(|n| (*n).to_owned()).collect();
+            let focus = Focus {
+                cgroups: all(cgroups),
+                devices: all(devices),
+            };
+            let s = focus.narrow(snap());
+            [
+                s.fsyncs.len(),
+                s.syncers.len(),
+                s.holds.len(),
+                s.blame.len(),
+            ]
+        };
+        assert_eq!(narrow(&[], &[]), [6, 6, 2, 4]);
+        // Its own, those that waited for it, what its limit holds.
+        assert_eq!(narrow(&["postgres.service"], &[]), [3, 1, 0, 2]);
+        assert_eq!(narrow(&["backup.service"], &[]), [3, 1, 1, 2]);
+        // Its limit holds what another waits for.
+        assert_eq!(narrow(&["batch.slice"], &[]), [1, 0, 1, 0]);
+        assert_eq!(narrow(&["nobody.service"], &[]), [0, 0, 0, 0]);
+        assert_eq!(narrow(&[], &["sda"]), [6, 6, 2, 4]);
+        assert_eq!(narrow(&[], &["8:0"]), [6, 6, 2, 4]);
+        assert_eq!(narrow(&[], &["sdb"]), [6, 6, 0, 4]);
     }
 
     #[test]
