@@ -49,6 +49,9 @@ pub struct Snapshot {
     pub blame: Vec<Blamed>,
 }
 
+/// fsyncs that have taken less are not worth a line, in ns.
+pub const FSYNC_SHOWN_NS: u64 = 20_000_000;
+
 /// One fsync.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct FsyncView {

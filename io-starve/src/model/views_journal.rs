@@ -3,11 +3,8 @@
 use super::Model;
 use super::devices::display_name;
 use super::observation::{DevId, Owner};
-use super::snapshot::{FsyncView, HoldView, SyncerView, WaitView};
+use super::snapshot::{FSYNC_SHOWN_NS, FsyncView, HoldView, SyncerView, WaitView};
 use super::syncs::Sync;
-
-/// fsyncs that have taken less are not worth a line, in ns.
-const SHOWN_NS: u64 = 20_000_000;
 
 impl Model {
     fn filesystem_name(&self, fs: DevId) -> String {
@@ -40,7 +37,7 @@ impl Model {
     pub(super) fn fsync_views(&self) -> Vec<FsyncView> {
         let now = self.now_ns();
         let running = self.syncs().running();
-        let slow = running.filter(|s| s.took_ns(now) >= SHOWN_NS);
+        let slow = running.filter(|s| s.took_ns(now) >= FSYNC_SHOWN_NS);
         slow.map(|s| self.fsync_view(s, true))
             .chain(self.syncs().recent().map(|s| self.fsync_view(s, false)))
             .collect()

@@ -2,7 +2,10 @@
 
 use super::Screen;
 use crate::{
-    model::observation::{Hook, Topic, Verdict},
+    model::{
+        observation::{Hook, Topic, Verdict},
+        snapshot::FSYNC_SHOWN_NS,
+    },
     output::format,
 };
 
@@ -17,8 +20,11 @@ pub fn healthy(screen: &Screen<'_>) -> String {
     let seen = screen.snap.syncers.iter().map(|s| s.count);
     let mut out = match seen.fold(0, u64::saturating_add) {
         0 => "no fsync seen yet".to_owned(),
-        // The model shows those that take longer.
-        n => format!("no fsync took longer than 20 ms; {} seen", format::count(n)),
+        n => format!(
+            "no fsync took longer than {}; {} seen",
+            format::duration(FSYNC_SHOWN_NS),
+            format::count(n)
+        ),
     };
     let mut questions: Vec<String> = Vec::new();
     for hook in journal(screen).filter(|h| is_missing(h)) {
