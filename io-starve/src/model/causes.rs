@@ -222,19 +222,9 @@ impl Scene<'_> {
             ..unknown(Mechanism::JournalData)
         };
         let Some(waited) = c.waited else {
-            let mut others = self.write_holds(f.fs).filter(|h| h.owner != f.owner);
-            // With one suspect only, it is likely to be that.
-            return match (others.next(), others.next()) {
-                (Some(h), None) => Cause {
-                    shares: vec![(Some(h.owner), 1.0)],
-                    limit: Some((h.group, h.dev)),
-                    gaps: vec![Gap::Inode],
-                    ..cause
-                },
-                _ => Cause {
-                    gaps: vec![Gap::Inode],
-                    ..cause
-                },
+            return Cause {
+                gaps: vec![Gap::Inode],
+                ..self.lone_suspect(f, cause)
             };
         };
         let by_file = self
@@ -302,34 +292,36 @@ impl Scene<'_> {
             .iter()
             .rev()
             .find(|h| h.fs == f.fs && Some(h.commit) == commit && h.end_ns > f.begin_ns);
-        let held = self.write_holds(f.fs).find(|h| h.owner != f.owner);
-        match (handle, held) {
-            (Some(h), _) => Cause {
+        match handle {
+            Some(h) => Cause {
                 shares: vec![(Some(h.owner), 1.0)],
                 sure: true,
                 ..unknown(Mechanism::Transaction)
             },
-            (None, Some(h)) => Cause {
-                shares: vec![(Some(h.owner), 1.0)],
-                limit: Some((h.group, h.dev)),
+            None => Cause {
                 gaps: vec![Gap::Handle],
-                ..unknown(Mechanism::Transaction)
-            },
-            (None, None) => Cause {
-                gaps: vec![Gap::Handle],
-                ..unknown(Mechanism::Transaction)
+                ..self.lone_suspect(f, unknown(Mechanism::Transaction))
             },
         }
     }
 
     fn space(&self, f: &Fsync) -> Cause {
-        match self.write_holds(f.fs).find(|h| h.owner != f.owner) {
-            Some(h) => Cause {
+        if self.write_holds(f.fs).any(|h| h.owner != f.owner) {
+            return self.lone_suspect(f, unknown(Mechanism::Checkpoint));
+        }
+        self.by_traffic(f, Mechanism::Checkpoint, |_, _| true)
+    }
+
+    /// When limits hold only one of the others, it is likely to be that one.
+    fn lone_suspect(&self, f: &Fsync, cause: Cause) -> Cause {
+        let mut others = self.write_holds(f.fs).filter(|h| h.owner != f.owner);
+        match others.next() {
+            Some(h) if others.all(|o| o.owner == h.owner) => Cause {
                 shares: vec![(Some(h.owner), 1.0)],
                 limit: Some((h.group, h.dev)),
-                ..unknown(Mechanism::Checkpoint)
+                ..cause
             },
-            None => self.by_traffic(f, Mechanism::Checkpoint, |_, _| true),
+            _ => cause,
         }
     }
 
