@@ -218,7 +218,11 @@ impl Attached {
         let look = waiting::look(&self.tables, mono_ns);
         let read = self.counters.read(&self.tables, mono_ns);
         let mut scan = self.waiting.scan(look, self.counters.samples(), mono_ns);
-        let mut spans = self.spans.read(mono_ns);
+        let follow = spans::Follow {
+            fsyncs: self.is_attached("ext4_sync_file_exit"),
+            commits: self.is_attached("jbd2_end_commit"),
+        };
+        let mut spans = self.spans.read(follow, mono_ns);
         if !self.options.devices.is_empty() {
             spans.only(|fs| self.mounts.may_lie_on(fs, &self.chosen));
         }
@@ -260,6 +264,11 @@ impl Attached {
         };
         self.first = false;
         Ok(observation)
+    }
+
+    fn is_attached(&self, hook: &str) -> bool {
+        let is = |h: &Hook| h.name == hook && matches!(h.verdict, Verdict::Attached { .. });
+        self.hooks.iter().any(is)
     }
 
     fn has_unknown_disk(&self) -> bool {
@@ -424,6 +433,7 @@ impl Attached {
                 let n = self.tables.loss.read(*kind as u32);
                 match kind {
                     LossKind::SkippedRuns => (*kind, n + skipped),
+                    LossKind::SpansDropped => (*kind, n + self.spans.missed()),
                     _ => (*kind, n),
                 }
             })

@@ -109,10 +109,41 @@ fn functions(text: &str) -> impl Iterator<Item = &str> {
         .filter_map(|l| l.split_whitespace().nth(1)?.split('+').next())
 }
 
-/// What a task in fsync, or the thread of a journal, waits for. `None`: it runs, is gone, or its stack cannot be read.
-pub fn sync_stack(proc_: &Path, tid: u32) -> Option<SyncWait> {
-    let text = fs::read_to_string(proc_.join(tid.to_string()).join("stack")).ok()?;
-    sync_wait(&text)
+/// What is known of a task in fsync, or of the thread of a journal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SyncStack {
+    /// What it waits for. `None`: it runs, is gone, or its stack cannot be read.
+    pub wait: Option<SyncWait>,
+    /// It is gone, or in no fsync of ext4: that is called by its address, so that it has a line of its own in each stack.
+    pub elsewhere: bool,
+}
+
+/// Reads /proc/TID/stack of one of them.
+pub fn sync_stack(proc_: &Path, tid: u32) -> SyncStack {
+    let task = proc_.join(tid.to_string());
+    match fs::read_to_string(task.join("stack")) {
+        Ok(text) => SyncStack {
+            wait: sync_wait(&text),
+            elsewhere: elsewhere(&text),
+        },
+        // Some kernels have no stacks at all.
+        Err(_) => SyncStack {
+            wait: None,
+            elsewhere: !task.exists(),
+        },
+    }
+}
+
+fn elsewhere(text: &str) -> bool {
+    let mut functions = functions(text).peekable();
+    functions.peek().is_some() && !functions.any(|f| f.starts_with("ext4_sync_file"))
+}
+
+/// True where numbers of tasks are the kernel's own. In another namespace the same number is another task.
+pub fn sees_the_kernels_tids(proc_: &Path) -> bool {
+    // PROC_PID_INIT_INO, include/linux/proc_ns.h.
+    let first = "pid:[4026531836]";
+    fs::read_link(proc_.join("self/ns/pid")).is_ok_and(|ns| ns.as_os_str() == first)
 }
 
 fn sync_wait(text: &str) -> Option<SyncWait> {
@@ -302,6 +333,27 @@ mod tests {
             stack(&["wait_transaction_locked.isra.0", "ext4_create"]),
             Some(SyncWait::Transaction)
         );
+    }
+
+    #[test]
+    fn a_task_that_left_fsync_is_told_from_one_that_is_not_known() {
+        let dir = tempfile::tempdir().unwrap();
+        let stack = dir.path().join("7/stack");
+        let look = || sync_stack(dir.path(), 7);
+        assert!(look().elsewhere, "gone");
+        fs::create_dir(dir.path().join("7")).unwrap();
+        assert!(!look().elsewhere, "no stacks here");
+        for (text, elsewhere) in [
+            ("", false),
+            ("[<0>] schedule+0x1/0x2\n[<0>] do_futex+0x1/0x2\n", true),
+            (
+                "[<0>] jbd2_log_wait_commit+0x1/0x2\n[<0>] ext4_sync_file+0x1/0x2\n",
+                false,
+            ),
+        ] {
+            fs::write(&stack, text).unwrap();
+            assert_eq!(look().elsewhere, elsewhere, "{text}");
+        }
     }
 
     #[test]

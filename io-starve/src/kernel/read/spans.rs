@@ -27,6 +27,8 @@ use crate::model::observation::{Commit, DevId, Fsync, FsyncDelta, Handle, Hold, 
 
 /// Stacks are read of what runs for longer than this, in ns.
 const STACK_NS: u64 = 100_000_000;
+/// An fsync is doubted when it is older than this, in ns, and its task does something else.
+const DOUBT_NS: u64 = 2_000_000_000;
 /// Stacks read at a tick at most; the oldest first.
 const STACKS: usize = 32;
 /// Runs of the walk through the groups of one queue: four groups each.
@@ -44,6 +46,24 @@ pub struct Spans {
     holding: BTreeMap<(DevId, Owner, bool), u64>,
     names: Names,
     tick: Tick,
+    /// fsyncs whose task did something else at the last tick.
+    doubted: BTreeSet<SyncId>,
+    /// Those whose end was missed, as long as their row says that they run.
+    given_up: BTreeSet<SyncId>,
+    /// How many were given up.
+    missed: u64,
+    /// Numbers of tasks mean the same here as in the kernel.
+    same_tids: bool,
+}
+
+/// (thread, begin).
+type SyncId = (u32, u64);
+
+/// What is followed: nothing whose end has no hook.
+#[derive(Debug, Clone, Copy)]
+pub struct Follow {
+    pub fsyncs: bool,
+    pub commits: bool,
 }
 
 /// How long a jiffy is, learned from two looks at the kernel's count.
@@ -124,7 +144,16 @@ impl Spans {
             holding: BTreeMap::new(),
             names: Names::default(),
             tick: Tick::default(),
+            doubted: BTreeSet::new(),
+            given_up: BTreeSet::new(),
+            missed: 0,
+            same_tids: tasks::sees_the_kernels_tids("/proc".as_ref()),
         })
+    }
+
+    /// fsyncs whose end was missed.
+    pub fn missed(&self) -> u64 {
+        self.missed
     }
 
     /// Until the length of a jiffy is known it is asked for.
@@ -137,7 +166,7 @@ impl Spans {
     }
 
     /// Reads all but holds.
-    pub fn read(&mut self, now: u64) -> Read {
+    pub fn read(&mut self, follow: Follow, now: u64) -> Read {
         let mut read = Read {
             counts: self.counts(),
             ..Read::default()
@@ -146,8 +175,14 @@ impl Spans {
         let mut running = self.running_fsyncs(now);
         let mut commits = self.running_commits(now);
         self.ended(&mut read, now);
-        let ended: BTreeSet<_> = read.fsyncs.iter().map(|f| (f.tid, f.begin_ns)).collect();
-        running.retain(|f| !ended.contains(&(f.tid, f.begin_ns)));
+        if !follow.fsyncs {
+            running.clear();
+        }
+        if !follow.commits {
+            commits.clear();
+        }
+        let ended: BTreeSet<_> = read.fsyncs.iter().map(id).collect();
+        running.retain(|f| !ended.contains(&id(f)));
         read.fsyncs.append(&mut running);
         let over: BTreeSet<_> = read.commits.iter().map(|c| (c.fs, c.commit)).collect();
         commits.retain(|c| !over.contains(&(c.fs, c.commit)));
@@ -156,19 +191,24 @@ impl Spans {
         for f in &mut read.fsyncs {
             f.task = self.names.of(f.tid, now);
         }
-        read.fsyncs.sort_by_key(|f| (f.begin_ns, f.tid));
         read.commits.sort_by_key(|c| (c.begin_ns, c.fs));
         self.names.forget_old(now);
         read
     }
 
-    fn running_fsyncs(&self, now: u64) -> Vec<Fsync> {
-        (0..self.syncs.rows())
+    fn running_fsyncs(&mut self, now: u64) -> Vec<Fsync> {
+        let mut running: Vec<Fsync> = (0..self.syncs.rows())
             .filter(|row| self.syncs.key(*row) != 0)
             .map(|row| self.syncs.read(row))
             .filter(|s| s.begin_ns != 0 && s.begin_ns <= now)
             .map(|s| fsync(&s, None, 0))
-            .collect()
+            .collect();
+        if !self.given_up.is_empty() {
+            let rows: BTreeSet<_> = running.iter().map(id).collect();
+            self.given_up.retain(|id| rows.contains(id));
+            running.retain(|f| !self.given_up.contains(&id(f)));
+        }
+        running
     }
 
     fn running_commits(&self, now: u64) -> Vec<Commit> {
@@ -239,7 +279,7 @@ impl Spans {
         deltas
     }
 
-    fn look_at_stacks(&self, read: &mut Read, now: u64) {
+    fn look_at_stacks(&mut self, read: &mut Read, now: u64) {
         let old =
             |begin: u64, end: Option<u64>| end.is_none() && now.saturating_sub(begin) >= STACK_NS;
         let proc_ = Path::new("/proc");
@@ -248,12 +288,24 @@ impl Spans {
             .iter_mut()
             .filter(|c| old(c.begin_ns, c.end_ns));
         for c in commits.take(STACKS) {
-            c.waits_for = tasks::sync_stack(proc_, c.tid);
+            c.waits_for = tasks::sync_stack(proc_, c.tid).wait;
         }
+        let mut doubted = BTreeSet::new();
+        read.fsyncs.sort_by_key(|f| (f.begin_ns, f.tid));
         let fsyncs = read.fsyncs.iter_mut().filter(|f| old(f.begin_ns, f.end_ns));
         for f in fsyncs.take(STACKS) {
-            f.waits_for = tasks::sync_stack(proc_, f.tid);
+            let stack = tasks::sync_stack(proc_, f.tid);
+            f.waits_for = stack.wait;
+            if stack.elsewhere && self.same_tids && now.saturating_sub(f.begin_ns) >= DOUBT_NS {
+                doubted.insert(id(f));
+            }
         }
+        // One look may have fallen between the last function and the program that sees the end.
+        let missed: BTreeSet<_> = doubted.intersection(&self.doubted).copied().collect();
+        read.fsyncs.retain(|f| !missed.contains(&id(f)));
+        self.missed += missed.len() as u64;
+        self.given_up.extend(missed);
+        self.doubted = doubted;
     }
 
     /// What limits hold, by asking `run` for the program that walks a queue (given one of its hardware queues).
@@ -301,6 +353,10 @@ impl Spans {
 fn record<T: Copy>(bytes: &[u8]) -> Option<T> {
     // SAFETY: long enough; the three types are integers and arrays of them, for which any bytes are a value.
     (bytes.len() >= size_of::<T>()).then(|| unsafe { bytes.as_ptr().cast::<T>().read_unaligned() })
+}
+
+fn id(f: &Fsync) -> SyncId {
+    (f.tid, f.begin_ns)
 }
 
 fn some(ns: u64) -> Option<u64> {
