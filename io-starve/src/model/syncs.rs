@@ -3,7 +3,7 @@
 //! In: the fsyncs, commits and holds of a tick. Out: for each fsync how long it has waited for whom, through what. The time between
 //! two ticks is given to what keeps the fsync waiting at the second of them ([`super::causes`]).
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use serde::{Deserialize, Serialize};
 use serde_with::serde_as;
@@ -46,7 +46,7 @@ pub struct Sync {
     pub span: Fsync,
     /// Whom it waited for.
     pub delays: Vec<Delay>,
-    /// What could not be seen, most lately.
+    /// What could not be seen, most lately or on a way to somebody who is blamed.
     pub gaps: Vec<Gap>,
     /// The file whose data the commit waits or waited for.
     pub inode: Option<u64>,
@@ -57,6 +57,8 @@ pub struct Sync {
     /// The same, and what is in flight, by now.
     own: (u64, u64),
     attributed_to_ns: u64,
+    /// What was not seen when somebody was blamed all the same.
+    doubts: BTreeSet<Gap>,
     /// What kept it waiting at the last tick.
     last: Option<Cause>,
     /// Its data was waited for after the journal.
@@ -104,6 +106,7 @@ impl Sync {
             own_before: scene.finished_of(span.fs, span.owner),
             own: (0, 0),
             attributed_to_ns: span.begin_ns,
+            doubts: BTreeSet::new(),
             last: None,
             data_comes_last: false,
             span: span.clone(),
@@ -133,7 +136,11 @@ impl Sync {
                 Some(last) => last,
                 None => scene.cause(&self.span),
             };
-            self.gaps.clone_from(&cause.gaps);
+            if cause.shares.iter().any(|(culprit, _)| culprit.is_some()) {
+                self.doubts.extend(&cause.gaps);
+            }
+            let gaps: BTreeSet<Gap> = self.doubts.iter().chain(&cause.gaps).copied().collect();
+            self.gaps = gaps.into_iter().collect();
             self.inode = cause.inode.or(self.inode);
             self.add(&cause, ns, edges);
             self.attributed_to_ns = until;
