@@ -2,7 +2,7 @@
 
 use std::{
     io::Write as _,
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::{Child, Command, Stdio},
 };
 
@@ -31,8 +31,12 @@ impl Group {
         self.0.file_name().unwrap().to_str().unwrap()
     }
 
+    pub fn dir(&self) -> &Path {
+        &self.0
+    }
+
     /// A shell command in it.
-    fn shell(&self, command: &str) -> String {
+    pub fn shell(&self, command: &str) -> String {
         format!(
             "echo $$ > {}/cgroup.procs && exec {command}",
             self.0.display()

@@ -33,7 +33,7 @@ pub fn io_starve() -> Command {
     Command::new(env!("CARGO_BIN_EXE_io-starve"))
 }
 
-fn output(cmd: &mut Command) -> String {
+pub fn output(cmd: &mut Command) -> String {
     let out = cmd.output().unwrap();
     assert!(
         out.status.success(),
@@ -46,7 +46,7 @@ fn output(cmd: &mut Command) -> String {
 /// A loop device on a file in memory.
 pub struct Disk {
     path: String,
-    _tmpfs: Mount,
+    pub tmpfs: Mount,
 }
 
 impl Disk {
@@ -59,10 +59,7 @@ impl Disk {
                 .args(["--find", "--show"])
                 .arg(&file),
         );
-        let disk = Disk {
-            path,
-            _tmpfs: tmpfs,
-        };
+        let disk = Disk { path, tmpfs };
         disk.tune("scheduler", scheduler);
         disk
     }
@@ -81,7 +78,7 @@ impl Disk {
     }
 
     /// (major, minor) as the trace writes it.
-    fn dev(&self) -> String {
+    pub fn dev(&self) -> String {
         let dev = fs::read_to_string(format!("/sys/block/{}/dev", self.name())).unwrap();
         dev.trim().replace(':', ",")
     }
@@ -118,7 +115,7 @@ impl Mount {
         Mount(dir)
     }
 
-    fn path(&self) -> &Path {
+    pub fn path(&self) -> &Path {
         self.0.path()
     }
 }

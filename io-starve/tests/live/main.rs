@@ -9,6 +9,10 @@
 )]
 
 mod endings;
+mod filesystem;
+mod fsync;
+#[cfg(feature = "faults")]
+mod fsync_hidden;
 #[cfg(feature = "faults")]
 mod hidden;
 mod machine;
