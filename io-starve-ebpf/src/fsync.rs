@@ -20,7 +20,9 @@ use io_starve_common::{
 use crate::{
     block::now,
     kernel::{Ptr, current_owner, dev_of_inode, load},
-    maps::{SPANS, SYNCS, TOTALS, add, claim, conf, copy, find, find_or_claim, lock, lost, release},
+    maps::{
+        SPANS, SYNCS, TOTALS, add, claim, conf, copy, find, find_or_claim, lock, lost, release,
+    },
 };
 
 /// The row of this key, or any other in which nothing is in flight.

@@ -10,9 +10,7 @@ use aya_ebpf::{
     programs::{RawTracePointContext, TracePointContext},
 };
 use io_starve_common::{
-    span::{
-        CommitSpan, HANDLE_JIFFIES, HandleSpan, JOURNAL_ROWS, JournalRow, SpanKind,
-    },
+    span::{CommitSpan, HANDLE_JIFFIES, HandleSpan, JOURNAL_ROWS, JournalRow, SpanKind},
     wire::{LossKind, dev_key},
 };
 

@@ -25,7 +25,8 @@ const GROUPS_A_RUN: u32 = 4;
 #[unsafe(link_section = "raw_tp")]
 pub fn held(ctx: *mut c_void) -> i32 {
     let ctx = RawTracePointContext::new(ctx);
-    let (Some(cursor), Some(filled)) = (WALK.get_ptr_mut(WALK_CURSOR), WALK.get_ptr_mut(WALK_FILLED))
+    let (Some(cursor), Some(filled)) =
+        (WALK.get_ptr_mut(WALK_CURSOR), WALK.get_ptr_mut(WALK_FILLED))
     else {
         return 0;
     };
