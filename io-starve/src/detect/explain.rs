@@ -27,7 +27,8 @@ requests of others were; critical from 10 s on.
   crawling   over 5 s it waited 80 % of the time, got under 15 % of the issues (and under half of an equal share), and what it has to \
 write (dirty and writeback memory, else what waits) needs more than 30 s at that rate; critical from 300 s on.
 The age of the oldest request and how often it was passed are evidence, not the rule: a writer that gets most of the disk has old \
-requests too. Nothing is found when those that were served waited two thirds as long themselves (a slow disk, a deep queue), or when the disk pauses for \
+requests too. Nothing is found when those that were served waited two thirds as long themselves (a slow disk, a deep queue), when those that were served are of \
+the same class and came before it, or when the disk pauses for \
 everybody.
 
 Mechanisms:

@@ -12,9 +12,10 @@
 //! Rule, `crawling`: over 5 s it waits 80 % of the time, gets under 15 % of the issues, and its backlog needs more than 30 s at
 //! that rate (the kernel's own `dirty_expire_centisecs`: data would be older than promised); critical at 300 s, where reports began.
 //!
-//! Three guards keep look-alikes out. *Alike*: when those that were served had waited two thirds as long as the victim has, everybody
+//! Four guards keep look-alikes out. *Alike*: when those that were served had waited two thirds as long as the victim has, everybody
 //! waits, and the disk is slow or the queue deep. *Served now*: when the last issue of the device is longer ago than half of the gap, the
-//! device pauses and nobody gains (`queue-stuck` says so from 5 s on). *Fair*: among n groups that are busy, one with more than half
+//! device pauses and nobody gains (`queue-stuck` says so from 5 s on). *In line*: when what is served is of the victim's class and came before
+//! its oldest, which nothing has overtaken, it waits for its turn. *Fair*: among n groups that are busy, one with more than half
 //! of an n-th of the issues does not crawl, however small an n-th is.
 //!
 //! Known false positives: a group whose requests all lie far from where the disk head is kept by others, which a scheduler may
@@ -226,7 +227,11 @@ impl<'a> Disk<'a> {
             .saturating_sub(own);
         let last_issue = self.device.sample.and_then(|s| s.last_issue_ns)?;
         let pauses = now.saturating_sub(last_issue) > observed / 2;
-        if others < settings.withheld_others || pauses || self.wait_alike(g, gap) {
+        if others < settings.withheld_others
+            || pauses
+            || self.wait_alike(g, gap)
+            || self.stands_in_line(g, others, own, wait.begin_ns)
+        {
             return None;
         }
         let stage = if wait.present_ns[1].saturating_mul(2) >= observed
@@ -415,6 +420,16 @@ impl<'a> Disk<'a> {
         waited
             .checked_div(finished)
             .is_some_and(|mean| gap_ns < mean.saturating_mul(ALIKE_HALVES) / 2)
+    }
+
+    /// Those that are served are of the victim's own class and came before it: nothing of it was overtaken, so it waits for its turn.
+    fn stands_in_line(&self, g: &Group<'_>, others: u64, own: u64, begin_ns: u64) -> bool {
+        let class = self.device.classes.get(&g.class);
+        let of_class = class.map_or(0, |f| f.ring.since(begin_ns).issues);
+        let of_other_classes = others.saturating_sub(of_class.saturating_sub(own));
+        let in_line = |w: &Waiter| w.stage == Stage::Queued && w.bypasses == 0 && !w.seeded;
+        of_other_classes < self.cx.settings.withheld_others
+            && oldest_waiter(self.cx.model, g).is_some_and(in_line)
     }
 
     /// How many groups contend with this one, itself included: those that wait as it does, and those that get more.
