@@ -102,7 +102,7 @@ pub fn check(s: &Scenario, r: &Results, observed: Option<&Observed>) -> Report {
         accounts::counts(&rows, t, skipped, &mut report);
         // Without some of the events a request can look younger or older than it was.
         if skipped == 0 {
-            accounts::longest(&rows, t, &mut report);
+            accounts::longest(&rows, t, loss(observed, LATE_TICK) > 0, &mut report);
         }
     }
     let alerts = of_device(&observed.alerts, &r.device.1);
