@@ -85,8 +85,12 @@ pub fn check(
             open.number("/duration_ms").unwrap_or_default()
         ));
         let partly_seen = loss(observed, SKIPPED_RUNS) > 0;
-        // Between fio's clock and the file system lies the emulated system call.
-        if !partly_seen && (longest * MS).abs_diff(max_ns) > (max_ns / 20).max(10 * MS) {
+        // Between fio's clock and the file system lies the emulated system call. Behind a queue only some of the fsyncs meet the rule, and
+        // fio's longest need not be one of them.
+        let alike = f.mechanism.as_deref() == Some("journal-data");
+        let told = longest * MS;
+        let slack = (max_ns / 20).max(10 * MS);
+        if !partly_seen && (told > max_ns + slack || alike && told + slack < max_ns) {
             report.problems.push(format!(
                 "{victim}: the longest fsync took {} ms by fio, and is told as {longest} ms",
                 max_ns / MS

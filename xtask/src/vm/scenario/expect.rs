@@ -90,7 +90,8 @@ pub struct ExpectedFinding {
     pub limit_cgroup: Option<String>,
     /// That limit, in bytes written a second.
     pub limit_wbps: Option<u64>,
-    /// The fio job whose fsyncs it is about: its longest agrees with fio's own clock, and the finding opened while the fsync waited.
+    /// The fio job whose fsyncs it is about: its longest agrees with fio's own clock (behind a queue, is no longer), and the finding
+    /// opened while the fsync waited.
     pub fsync_job: Option<String>,
     /// It began before io-starve was attached, and that is said.
     pub before_attach: Option<bool>,
