@@ -64,8 +64,8 @@ pub fn run(wanted: &Wanted) -> Result<Tally> {
 }
 
 /// An emulated machine that shares its two CPUs with whatever else the host does can be held up for seconds. So many kernels
-/// may boot a second time, and each is told; what fails twice, or on more kernels, fails.
-const SECOND_BOOTS: usize = 2;
+/// may boot a second time, one for each generic kernel, and each is told; what fails twice fails.
+const SECOND_BOOTS: usize = 4;
 
 /// A boot that cannot be made fails its scenarios, not those of the other kernels.
 fn boot_and_tell(p: &Plan, dir: &Path, observer: Option<&Path>) -> Tally {
