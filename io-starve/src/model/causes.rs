@@ -14,6 +14,9 @@ use super::observation::{Commit, DevId, Fsync, Handle, Hold, Owner, SyncWait, Wa
 /// Traffic is compared over this long, in ns: a few ticks, since a queue is served in bursts.
 const TRAFFIC_NS: u64 = 1_000_000_000;
 
+/// The root cgroup: kernfs numbers the directories of a hierarchy from 1 on.
+const ROOT: Owner = Owner::Cgroup(1);
+
 /// A link that was not seen.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, schemars::JsonSchema,
@@ -103,8 +106,10 @@ impl Scene<'_> {
     /// Bytes and requests of an owner that are in flight on the disks of a filesystem.
     pub fn in_flight_of(&self, fs: DevId, owner: Owner) -> (u64, u64) {
         self.flows_of(fs, owner).fold((0, 0), |(bytes, n), f| {
-            let b = f.now.bytes.iter().fold(0, |a: u64, b| a.saturating_add(*b));
-            (bytes.saturating_add(b), n.saturating_add(f.now.total()))
+            (
+                bytes.saturating_add(f.now.total_bytes()),
+                n.saturating_add(f.now.total()),
+            )
         })
     }
 
@@ -182,7 +187,7 @@ impl Scene<'_> {
         let in_flight = |owner| self.in_flight_of(f.fs, owner).1 > 0;
         let own = in_flight(f.owner);
         // Under cgroup v1 what was written before is charged to the root.
-        let charged_to_root = self.v1 && in_flight(Owner::Cgroup(1));
+        let charged_to_root = self.v1 && in_flight(ROOT);
         let cause = if own || charged_to_root {
             self.by_traffic(f, Mechanism::DataQueue, |_, _| true)
         } else {
@@ -276,7 +281,7 @@ impl Scene<'_> {
             .any(|w| w.task.as_ref().is_some_and(|t| t.pid == c.tid));
         let mut cause = self.by_traffic(f, Mechanism::JournalQueue, |owner, class| {
             // What the journal itself writes is charged to the root.
-            !(class == Class::SyncWrite && self.is_root(owner))
+            !(class == Class::SyncWrite && owner == ROOT)
         });
         cause.sure = seen;
         if !seen {
@@ -340,12 +345,8 @@ impl Scene<'_> {
                 if !wanted(*owner, *class) {
                     continue;
                 }
-                let in_flight = flow
-                    .now
-                    .bytes
-                    .iter()
-                    .fold(0, |a: u64, b| a.saturating_add(*b));
-                let moved = flow.ring.since(from).bytes.saturating_add(in_flight);
+                let recent = flow.ring.since(from).bytes;
+                let moved = recent.saturating_add(flow.now.total_bytes());
                 let sum = bytes.entry(*owner).or_default();
                 *sum = sum.saturating_add(moved);
             }
@@ -368,16 +369,11 @@ impl Scene<'_> {
             .iter()
             .filter(move |h| h.write && queues.contains(&h.dev))
     }
-
-    /// Cgroup ids begin with the root's: 1.
-    fn is_root(&self, owner: Owner) -> bool {
-        owner == Owner::Cgroup(1)
-    }
 }
 
 /// True for one cgroup that is not the root: that stands for everything the kernel does by itself.
 fn is_one(owner: Owner) -> bool {
-    matches!(owner, Owner::Cgroup(id) if id > 1)
+    matches!(owner, Owner::Cgroup(_)) && owner != ROOT
 }
 
 fn unknown(mechanism: Mechanism) -> Cause {

@@ -85,6 +85,11 @@ impl InFlight {
         self.waiting().saturating_add(self.count[2])
     }
 
+    /// Bytes that are in flight at all.
+    pub fn total_bytes(&self) -> u64 {
+        self.waiting_bytes().saturating_add(self.bytes[2])
+    }
+
     /// Since when the oldest waits in admission or queued.
     pub fn oldest_waiting_ns(&self) -> Option<u64> {
         earlier(self.oldest_ns[0], self.oldest_ns[1])

@@ -376,6 +376,11 @@ impl Model {
     fn take_syncs(&mut self, o: &Observation) {
         let now = self.now_ns();
         self.syncs.take_journals(o);
+        self.blame.prune(now);
+        if o.fsyncs.is_empty() {
+            self.syncs.nobody_syncs();
+            return;
+        }
         let phases = self.hooks.iter().any(|h| {
             h.name == "jbd2_log_wait_commit" && matches!(h.verdict, Verdict::Attached { .. })
         });
@@ -397,7 +402,6 @@ impl Model {
         for (edge, ns) in self.syncs.take_fsyncs(&o.fsyncs, &scene, now) {
             self.blame.add(now, edge, ns);
         }
-        self.blame.prune(now);
     }
 
     fn forget(&mut self) {

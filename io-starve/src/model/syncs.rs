@@ -21,8 +21,6 @@ const MAX_RUNNING: usize = 1_024;
 const MAX_TOTALS: usize = 2_048;
 /// Handles that are remembered; a commit seldom has more long ones.
 const MAX_HANDLES: usize = 256;
-/// Commits that are still shown after they ended.
-const MAX_COMMITS: usize = 64;
 
 /// Time for which somebody was kept waiting by the same.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -242,8 +240,6 @@ pub struct Syncs {
     /// Commits that run.
     #[serde_as(as = "Vec<(_, _)>")]
     commits: BTreeMap<DevId, Commit>,
-    /// Slow ones that ended, latest last.
-    ended_commits: VecDeque<Commit>,
     /// What limits hold at this tick.
     holds: Vec<Hold>,
     handles: VecDeque<Handle>,
@@ -295,13 +291,8 @@ impl Syncs {
     /// Takes in what a tick tells, but for the fsyncs.
     pub(super) fn take_journals(&mut self, o: &Observation) {
         self.commits.clear();
-        for c in &o.commits {
-            if c.end_ns.is_none() {
-                self.commits.insert(c.fs, c.clone());
-            } else {
-                push(&mut self.ended_commits, c.clone(), MAX_COMMITS);
-            }
-        }
+        let running = o.commits.iter().filter(|c| c.end_ns.is_none());
+        self.commits.extend(running.map(|c| (c.fs, c.clone())));
         self.holds.clone_from(&o.holds);
         for h in &o.handles {
             push(&mut self.handles, h.clone(), MAX_HANDLES);
@@ -314,6 +305,12 @@ impl Syncs {
             t.count = t.count.saturating_add(d.count);
             t.sum_ns = t.sum_ns.saturating_add(d.sum_ns);
         }
+    }
+
+    /// Takes in that no fsync runs or has just ended.
+    pub(super) fn nobody_syncs(&mut self) {
+        self.running.clear();
+        self.ended.clear();
     }
 
     /// Takes in the fsyncs. `scene` is made of what [`Syncs::take_journals`] took in.

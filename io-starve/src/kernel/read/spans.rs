@@ -50,7 +50,7 @@ pub struct Spans {
     doubted: BTreeSet<SyncId>,
     /// Those whose end was missed, as long as their row says that they run.
     given_up: BTreeSet<SyncId>,
-    /// How many were given up.
+    /// What was given up, or found no room here.
     missed: u64,
     /// Numbers of tasks mean the same here as in the kernel.
     same_tids: bool,
@@ -151,7 +151,7 @@ impl Spans {
         })
     }
 
-    /// fsyncs whose end was missed.
+    /// fsyncs whose end was missed, and holds for which there was no room.
     pub fn missed(&self) -> u64 {
         self.missed
     }
@@ -318,13 +318,15 @@ impl Spans {
         self.walk.write(WALK_FILLED, 0);
         for hctx in queues {
             self.walk.write(WALK_CURSOR, 0);
-            for _ in 0..WALK_RUNS {
-                if run(*hctx)? == 0 {
-                    break;
-                }
+            let mut left = WALK_RUNS;
+            while left > 0 && run(*hctx)? != 0 {
+                left -= 1;
             }
+            self.missed += u64::from(left == 0);
         }
-        let filled = self.walk.read(WALK_FILLED).min(u64::from(HELD_ROWS)) as u32;
+        let found = self.walk.read(WALK_FILLED);
+        let filled = found.min(u64::from(HELD_ROWS)) as u32;
+        self.missed += found - u64::from(filled);
         let mut holding = BTreeMap::new();
         let mut holds: Vec<Hold> = (0..filled)
             .map(|row| {

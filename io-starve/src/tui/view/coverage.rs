@@ -118,6 +118,6 @@ const fn meaning(kind: LossKind) -> &'static str {
         LossKind::AdmissionExpired => "bios whose admission could not be confirmed were given up",
         LossKind::SkippedRuns => "the kernel skipped runs of a program; any figure may be too low",
         LossKind::LateTick => "ticks came late; longest times between them may be missing",
-        LossKind::SpansDropped => "fsyncs and commits found no room; some slow ones are not told",
+        LossKind::SpansDropped => "fsyncs, commits or holds found no room, or their end was missed",
     }
 }
