@@ -84,6 +84,18 @@ pub struct Offsets {
     pub tags_static: u32,
     /// `task_struct.cgroups`
     pub task_cgroups: u32,
+    /// `task_struct.__state` or, up to 5.13, `task_struct.state`
+    pub task_state: u32,
+    /// `task_struct.flags`
+    pub task_flags: u32,
+    /// `task_struct.pid`
+    pub task_pid: u32,
+    /// `task_struct.nvcsw`
+    pub task_switches: u32,
+    /// `task_struct.journal_info`
+    pub task_journal: u32,
+    /// `bpf_iter_meta.seq`
+    pub iter_seq: u32,
     /// `css_set.subsys`, of the controller `io` (`blkio`)
     pub cgroups_io: u32,
     /// `cgroup_subsys_state.cgroup`

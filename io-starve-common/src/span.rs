@@ -62,7 +62,7 @@ pub const SPANS_PER_EPOCH: u64 = 64;
 /// See [`SyncTotals::epoch`].
 pub const SPAN_EPOCH_SHIFT: u32 = 28;
 
-/// The journal of one filesystem and its running commit. Written by the journal's thread only.
+/// The journal of one filesystem and its running commit. Written by the journal's thread, but for the checkpoint.
 #[derive(Debug, Clone, Copy, Default)]
 #[repr(C)]
 pub struct JournalRow {
@@ -86,8 +86,14 @@ pub struct JournalRow {
     pub commits: u64,
     /// The running or last commit (`tid_t`).
     pub commit: u32,
+    /// The thread that makes, or last made, room in the journal.
+    pub checkpoint_tid: u32,
+    /// When that last began on another transaction; 0: never since attach.
+    pub checkpoint_ns: u64,
+    /// The cgroup that its I/O is charged to.
+    pub checkpoint_owner: u64,
     /// Explicit padding.
-    pub pad: [u32; 11],
+    pub pad: [u32; 6],
 }
 
 /// First word of each record in the ring of spans.
@@ -172,6 +178,27 @@ pub struct HeldRow {
     pub write: u32,
 }
 
+/// A task in uninterruptible sleep. Written by an iterator that user space reads.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct SleepingTask {
+    /// The cgroup that its I/O is charged to.
+    pub owner: u64,
+    /// How often it has gone to sleep (`nvcsw`).
+    pub switches: u64,
+    /// Thread id, as the first pid namespace has it.
+    pub tid: u32,
+    /// 1 when it has a handle of a journal open (`journal_info`).
+    pub handle: u32,
+}
+
+/// `TASK_UNINTERRUPTIBLE` (include/linux/sched.h), on 5.10 to 7.3.
+pub const TASK_UNINTERRUPTIBLE: u32 = 2;
+/// `TASK_NOLOAD`: an idle worker, which waits for nothing.
+pub const TASK_NOLOAD: u32 = 0x400;
+/// `PF_KTHREAD` (include/linux/sched.h), on 5.10 to 7.3.
+pub const PF_KTHREAD: u32 = 0x0020_0000;
+
 /// Rows for what is held at a tick.
 pub const HELD_ROWS: u32 = 256;
 /// Index into the array of the walk through a queue's groups: the list node to go on from, 0 at the end.
@@ -207,4 +234,5 @@ const _: () = {
     assert!(size_of::<CommitSpan>() == 144);
     assert!(size_of::<HandleSpan>() == 40);
     assert!(size_of::<HeldRow>() == 40);
+    assert!(size_of::<SleepingTask>() == 24);
 };

@@ -110,6 +110,23 @@ pub fn tp_jbd2_end_commit(ctx: TracePointContext) -> u32 {
     0
 }
 
+// fs/jbd2/checkpoint.c jbd2_log_do_checkpoint: a task makes room in the journal itself. Those who wait for that come after it.
+#[tracepoint]
+pub fn tp_jbd2_checkpoint(ctx: TracePointContext) -> u32 {
+    let Some((_, row, _)) = find_or_claim(&JOURNALS, JOURNAL_ROWS - 1, dev_key(dev_of(&ctx)))
+    else {
+        lost(LossKind::SpansDropped);
+        return 0;
+    };
+    // SAFETY: a map value; `j_checkpoint_mutex` lets one thread come here at a time.
+    unsafe {
+        (*row).checkpoint_tid = bpf_get_current_pid_tgid() as u32;
+        (*row).checkpoint_owner = current_owner();
+        (*row).checkpoint_ns = now();
+    }
+    0
+}
+
 /// A task is about to sleep until a page is written. Only the wait of a commit for the data of ordered files matters here.
 #[inline(always)]
 fn on_wait(mapping: Ptr) {

@@ -126,7 +126,12 @@ pub fn cgroup_id<const PLAIN: bool>(cgroup: Ptr) -> u64 {
 #[inline(always)]
 pub fn current_owner() -> u64 {
     // SAFETY: a helper without arguments.
-    let task = unsafe { bpf_get_current_task() } as Ptr;
+    owner_of_task(unsafe { bpf_get_current_task() } as Ptr)
+}
+
+/// The cgroup that the I/O of a task is charged to.
+#[inline(always)]
+pub fn owner_of_task(task: Ptr) -> u64 {
     let set = load::<Ptr, false>(task, conf!(off.task_cgroups));
     let css = load::<Ptr, false>(set, conf!(off.cgroups_io));
     if css.is_null() {

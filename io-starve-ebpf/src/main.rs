@@ -22,6 +22,7 @@ mod journal;
 mod kernel;
 mod maps;
 mod ondemand;
+mod sleeping;
 mod throttle;
 
 #[cfg(not(test))]

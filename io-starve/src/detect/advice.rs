@@ -58,7 +58,7 @@ pub fn relevant(device: &Device, mechanism: Mechanism) -> Vec<(String, String)> 
 
 /// What to do, best first.
 pub fn of(f: &Finding, model: &Model) -> Vec<String> {
-    if f.kind == Kind::FsyncSerialization {
+    if matches!(f.kind, Kind::FsyncSerialization | Kind::JournalStall) {
         return fsync_words::advice(f, model);
     }
     let Some((dev, device)) = f
@@ -76,7 +76,7 @@ pub fn of(f: &Finding, model: &Model) -> Vec<String> {
     match f.kind {
         Kind::QueueStuck => a.stuck(&display_name(dev, Some(device))),
         Kind::DeviceStall => a.stall(),
-        Kind::FsyncSerialization => Vec::new(),
+        Kind::FsyncSerialization | Kind::JournalStall => Vec::new(),
         Kind::AsyncWriteStarvation | Kind::SyncWriteStarvation | Kind::ReadStarvation => {
             a.starvation()
         }

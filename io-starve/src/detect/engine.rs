@@ -297,7 +297,7 @@ fn flow_of<'a>(device: &'a Device, key: &Key) -> Option<&'a Flow> {
 /// What hooks a finding of this kind depends on.
 const fn topic(kind: Kind) -> Topic {
     match kind {
-        Kind::FsyncSerialization => Topic::Journal,
+        Kind::FsyncSerialization | Kind::JournalStall => Topic::Journal,
         Kind::AsyncWriteStarvation
         | Kind::SyncWriteStarvation
         | Kind::ReadStarvation

@@ -11,6 +11,7 @@ pub fn explain(kind: Kind) -> &'static str {
         Kind::DeviceStall => DEVICE_STALL,
         Kind::QueueStuck => QUEUE_STUCK,
         Kind::FsyncSerialization => FSYNC,
+        Kind::JournalStall => JOURNAL,
     }
 }
 
@@ -158,6 +159,33 @@ What to do: raise or lift the limit that is named, or give the limited group a f
 Against bulk writers: limit what they have in flight (wbt_lat_usec, nr_requests, dirty_background_bytes), or use a scheduler that prefers \
 sync writes.";
 
+const JOURNAL: &str = "\
+journal-stall: create, mkdir, write or umount of one cgroup waits for the journal, and that for I/O of another.
+
+Whoever changes names or sizes of files needs room in the running transaction of the journal. A full transaction waits until the one before \
+it is committed; a full journal waits until old blocks are written to their places, and the task that finds it full does that itself, on the account of its \
+own cgroup. If a limit holds those writes, or data that a commit waits for, everybody else on that filesystem stands still, on an idle disk. The \
+cgroup that causes it may do next to nothing: its limit is what to look at.
+
+How it is judged, for each filesystem and owner: a call waits for the journal for longer than 1 s, and other owners account for at \
+least half of the part where it waited most; critical from 10 s on. Such calls are found at ticks, among the tasks in uninterruptible sleep, and only while a \
+commit takes longer than 100 ms or somebody makes room in the journal. So a wait looks up to one tick shorter than it is.
+
+Mechanisms:
+  checkpoint     the journal is full; the culprit makes room in it, or writes that are in the way are its own.
+  journal-data   the transaction is full, and the commit before it waits for data of the culprit.
+  journal-queue  the same, and the blocks of the journal wait behind the culprit's bulk.
+  transaction    the commit cannot begin, since a handle of the culprit keeps the transaction open.
+`sure` means that each link was seen; `likely` that one was not, and which is said. A wait that the owner's own limit causes is told with severity info.
+
+Followed are filesystems with a jbd2 journal: ext4 now. Where several journals are slow at once, a call of which it is not known on which it \
+waits is not told, and is counted as `spans-dropped`.
+
+Known false positives: none known. A task that is woken often in one wait may be told as several shorter ones.
+
+What to do: raise or lift the limit that is named (for a checkpoint above all its writes a second), or give the limited group a filesystem of its own. Make the \
+journal larger (tune2fs -J size=N, unmounted), so that room is made less often. Mount ext4 without dioread_lock.";
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -198,6 +226,12 @@ mod tests {
             }
         }
         assert!(explain(Kind::QueueStuck).contains(&format!("for {} s", s.stuck_ms / 1_000)));
+        for part in [
+            format!("longer than {} s", s.journal_ms / 1_000),
+            format!("critical from {} s", s.journal_critical_ms / 1_000),
+        ] {
+            assert!(explain(Kind::JournalStall).contains(&part), "{part}");
+        }
         for part in [
             format!("longer than {} ms", s.fsync_ms),
             format!("more than {} times", s.fsync_factor),

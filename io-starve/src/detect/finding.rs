@@ -5,7 +5,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub use crate::model::mechanism::Mechanism;
-use crate::model::observation::{DevId, Limits, Owner, Stage, Task};
+use crate::model::observation::{Call, DevId, Limits, Owner, Stage, Task};
 
 /// Which disease.
 #[derive(
@@ -25,17 +25,20 @@ pub enum Kind {
     QueueStuck,
     /// An fsync waits for I/O of another owner.
     FsyncSerialization,
+    /// A create, mkdir, write or umount waits for the journal, and that for I/O of another owner.
+    JournalStall,
 }
 
 impl Kind {
     /// Every kind, in the order of the list above.
-    pub const ALL: [Kind; 6] = [
+    pub const ALL: [Kind; 7] = [
         Kind::AsyncWriteStarvation,
         Kind::SyncWriteStarvation,
         Kind::ReadStarvation,
         Kind::DeviceStall,
         Kind::QueueStuck,
         Kind::FsyncSerialization,
+        Kind::JournalStall,
     ];
 
     /// The name used on screen, in JSON and on the command line.
@@ -47,6 +50,7 @@ impl Kind {
             Kind::DeviceStall => "device-stall",
             Kind::QueueStuck => "queue-stuck",
             Kind::FsyncSerialization => "fsync-serialization",
+            Kind::JournalStall => "journal-stall",
         }
     }
 }
@@ -178,7 +182,7 @@ pub struct Culprit {
 }
 
 /// A limit of blk-throttle that bites.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct LimitHit {
     /// The cgroup that has the limit: the one that pays, or an ancestor.
     pub group: Owner,
@@ -186,6 +190,12 @@ pub struct LimitHit {
     pub dev: DevId,
     /// What is set there, as far as it is known.
     pub limits: Limits,
+    /// How much of that is used of late: 1 is all. `None`: not known.
+    #[serde(default)]
+    pub used: Option<f64>,
+    /// For which part of the last minute it held something, 0 to 1.
+    #[serde(default)]
+    pub held_share: f64,
 }
 
 /// Figures behind a finding. Each is `None` when it is not known.
@@ -224,9 +234,12 @@ pub struct Evidence {
     pub fsync: Option<FsyncEvidence>,
 }
 
-/// Figures of the fsync that a finding is about: the one that waits, or waited, longest at that moment.
+/// Figures of the fsync, or other call, that a finding is about: the one that waits, or waited, longest at that moment.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct FsyncEvidence {
+    /// What was called.
+    #[serde(default)]
+    pub call: Call,
     /// How long it has taken, in ms.
     pub took_ms: u64,
     /// What it would have taken alone, estimated, in ms.

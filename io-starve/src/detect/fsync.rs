@@ -1,12 +1,15 @@
-//! fsync serialization: an owner's fsync waits for another owner's I/O.
+//! fsync serialization: an owner's fsync waits for another owner's I/O. Journal stall: so does another call, through the journal.
 //!
-//! Kind `fsync-serialization`. Inputs: fsyncs with whom they wait for ([`crate::model::syncs`]), rates of the disks.
+//! Kinds `fsync-serialization` and `journal-stall`. Inputs: fsyncs with whom they wait for ([`crate::model::syncs`]), rates of the disks.
 //!
 //! Rule: an fsync takes longer than 200 ms, and more than five times what its owner would have waited alone, and others account for at
 //! least half of the part where it waited most. 200 ms is what people notice and no healthy fsync needs; the factor keeps out slow disks,
 //! and two equal peers, each of whom doubles the other's wait; the half keeps out waits that nobody caused. Alone means: what the owner had
 //! written meanwhile, two writes of the journal and a flush, at the best rate or in the shortest mean time that the disks showed in the last
 //! minute. Critical at 10 s.
+//!
+//! A create, mkdir, write or umount that waits for the journal is judged alike, from 1 s on: it is seen at ticks only, among tasks in
+//! uninterruptible sleep, and alone it does not wait at all.
 //!
 //! A wait that the owner's own limit causes is `info`: nobody else can end it.
 //!
@@ -24,7 +27,7 @@ use super::{Context, Detector, Judgement, Key, MS, ms};
 use crate::model::blame::Blamed;
 use crate::model::causes::Gap;
 use crate::model::mechanism::Mechanism;
-use crate::model::observation::{DevId, Owner, Task};
+use crate::model::observation::{Call, DevId, Owner, Task};
 use crate::model::syncs::{Delay, Sync};
 
 /// Culprits of a finding.
@@ -41,20 +44,19 @@ impl Detector for FsyncSerialization {
     }
 
     fn kinds(&self) -> &'static [Kind] {
-        &[Kind::FsyncSerialization]
+        &[Kind::FsyncSerialization, Kind::JournalStall]
     }
 
     fn judge(&self, cx: &Context<'_>, out: &mut Vec<Judgement>) {
-        let mut worst: BTreeMap<(DevId, Owner), Judgement> = BTreeMap::new();
+        let mut worst: BTreeMap<Key, Judgement> = BTreeMap::new();
         for sync in cx.model.syncs().at_tick() {
             let Some(judgement) = one(cx, sync) else {
                 continue;
             };
-            let key = (sync.span.fs, sync.span.owner);
-            match worst.get(&key) {
+            match worst.get(&judgement.key) {
                 Some(other) if rank(other) >= rank(&judgement) => {}
                 _ => {
-                    worst.insert(key, judgement);
+                    worst.insert(judgement.key, judgement);
                 }
             }
         }
@@ -85,11 +87,16 @@ fn one(cx: &Context<'_>, sync: &Sync) -> Option<Judgement> {
     let model = cx.model;
     let now = model.now_ns();
     let took = sync.took_ns(now);
-    if took < ms(cx.settings.fsync_ms) {
+    let s = cx.settings;
+    let (kind, warning, critical) = match sync.span.call {
+        Call::Fsync => (Kind::FsyncSerialization, s.fsync_ms, s.fsync_critical_ms),
+        _ => (Kind::JournalStall, s.journal_ms, s.journal_critical_ms),
+    };
+    if took < ms(warning) {
         return None;
     }
     let alone = alone_ns(cx, sync);
-    if took < alone.saturating_mul(cx.settings.fsync_factor) {
+    if took < alone.saturating_mul(s.fsync_factor) {
         return None;
     }
     let (mechanism, delays, part) = longest_part(sync)?;
@@ -103,8 +110,7 @@ fn one(cx: &Context<'_>, sync: &Sync) -> Option<Judgement> {
     let others = of(&|d| d.culprit.is_some_and(|c| c != victim));
     let own_limit = of(&|d| d.culprit == Some(victim) && d.limit.is_some());
     let (severity, own) = if others.saturating_mul(2) >= part {
-        let critical = took >= ms(cx.settings.fsync_critical_ms);
-        let severity = if critical {
+        let severity = if took >= ms(critical) {
             Severity::Critical
         } else {
             Severity::Warning
@@ -132,7 +138,7 @@ fn one(cx: &Context<'_>, sync: &Sync) -> Option<Judgement> {
     let split = sync.split;
     Some(Judgement {
         key: Key {
-            kind: Kind::FsyncSerialization,
+            kind,
             dev: sync.span.fs,
             victim,
             class: None,
@@ -152,7 +158,7 @@ fn one(cx: &Context<'_>, sync: &Sync) -> Option<Judgement> {
             _ => Place::Journal,
         },
         mechanism,
-        threshold_ns: ms(cx.settings.fsync_ms),
+        threshold_ns: ms(warning),
         longest_ns: took,
         task: sync.span.task.clone().or(Some(Task {
             pid: sync.span.tid,
@@ -160,6 +166,7 @@ fn one(cx: &Context<'_>, sync: &Sync) -> Option<Judgement> {
         })),
         evidence: Evidence {
             fsync: Some(FsyncEvidence {
+                call: sync.span.call,
                 took_ms: took / MS,
                 alone_ms: alone / MS,
                 own_data_ms: split.data_ns / MS,
@@ -284,6 +291,8 @@ fn culprits(
                     Owner::Cgroup(id) => cx.model.limit_on(id, dev).unwrap_or_default(),
                     Owner::Unknown | Owner::Other => Default::default(),
                 },
+                used: cx.model.limit_used(dev, group, true),
+                held_share: cx.model.held_share(dev, group, true),
             }),
         })
         .collect()

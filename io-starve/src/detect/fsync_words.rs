@@ -5,7 +5,7 @@ use super::words::seconds;
 use crate::model::Model;
 use crate::model::devices::display_name;
 use crate::model::mechanism::Mechanism;
-use crate::model::observation::{CgroupMode, Limits};
+use crate::model::observation::{Call, CgroupMode, Limits};
 
 /// The finding in one sentence.
 pub fn sentence(f: &Finding, model: &Model) -> String {
@@ -29,11 +29,25 @@ pub fn sentence(f: &Finding, model: &Model) -> String {
         None => "for somebody who was not seen".to_owned(),
     };
     format!(
-        "{place}: {victim} waits in fsync {whom}, longest {}, {}{}",
+        "{place}: {victim} waits in {} {whom}, longest {}, {}{}",
+        call(f).name(),
         seconds(f.longest_ns),
         f.mechanism.name(),
         limit.map_or_else(String::new, |l| format!(" ({l})"))
     )
+}
+
+/// What the victim called.
+fn call(f: &Finding) -> Call {
+    f.evidence.fsync.as_ref().map_or(Call::Fsync, |e| e.call)
+}
+
+/// What was called, on which file: `fsync of base.db`, `mkdir`.
+pub fn called(call: Call, file: Option<&str>) -> String {
+    match call {
+        Call::Fsync => format!("fsync of {}", file.unwrap_or("a file")),
+        call => call.name().to_owned(),
+    }
 }
 
 /// The way from the victim to the culprit, link by link.
@@ -45,8 +59,8 @@ pub fn chain(
         return Vec::new();
     };
     let mut out = Vec::new();
-    let file = sync.file.as_deref().unwrap_or("a file");
-    out.push(format!("fsync of {file} by {}", name(f.victim)));
+    let called = called(e.call, sync.file.as_deref());
+    out.push(format!("{called} by {}", name(f.victim)));
     let commit = match e.commit {
         Some(n) => format!("commit {n} of the journal"),
         None => "a commit of the journal".to_owned(),
@@ -73,7 +87,10 @@ pub fn chain(
         }
         Mechanism::Checkpoint => {
             out.push("waits for room in the journal".to_owned());
-            out.push(format!("which a checkpoint behind {whose} makes slowly"));
+            out.push(match culprit.and_then(|c| c.limit.as_ref()) {
+                Some(_) => format!("which a checkpoint makes, on the account of {whose}"),
+                None => format!("which a checkpoint behind {whose} makes slowly"),
+            });
         }
         _ if f.severity == Severity::Info => out.push("waits for its own data".to_owned()),
         _ => out.push(format!("whose own data waits behind the bulk of {whose}")),
@@ -116,6 +133,16 @@ pub fn limits(l: &Limits) -> String {
     }
 }
 
+/// How hard a limit bites: `98 % used, held something 71 % of the last minute`.
+pub fn bite(used: Option<f64>, held_share: f64) -> String {
+    let percent = |share: f64| format!("{:.0} %", share * 100.0);
+    let used = used.map_or_else(String::new, |u| format!("{} used, ", percent(u)));
+    format!(
+        "{used}held something {} of the last minute",
+        percent(held_share)
+    )
+}
+
 /// What to do, best first.
 pub fn advice(f: &Finding, model: &Model) -> Vec<String> {
     let mut out = Vec::new();
@@ -131,7 +158,7 @@ pub fn advice(f: &Finding, model: &Model) -> Vec<String> {
             format!("raise or lift {file} of {group} ({}): it holds what is synced", limits(&l.limits))
         } else {
             format!(
-                "raise or lift {file} of {group} ({}): as long as it holds data of {}, all that sync on this filesystem wait",
+                "raise or lift {file} of {group} ({}): as long as it holds writes of {}, all that wait for this filesystem's journal wait for them",
                 limits(&l.limits),
                 model.cgroups.name(c.owner)
             )

@@ -97,6 +97,24 @@ pub struct Settings {
         help_heading = "Thresholds"
     )]
     pub fsync_factor: u64,
+    /// Journal: a call other than fsync that waits for it longer than this is a warning, when others cause it
+    #[arg(
+        long,
+        value_name = "MS",
+        default_value_t = 1_000,
+        global = true,
+        help_heading = "Thresholds"
+    )]
+    pub journal_ms: u64,
+    /// Journal: longer than this is critical
+    #[arg(
+        long,
+        value_name = "MS",
+        default_value_t = 10_000,
+        global = true,
+        help_heading = "Thresholds"
+    )]
+    pub journal_critical_ms: u64,
     /// A finding closes when its condition was not met for this long
     #[arg(
         long,
@@ -121,6 +139,8 @@ impl Default for Settings {
             fsync_ms: 200,
             fsync_critical_ms: 10_000,
             fsync_factor: 5,
+            journal_ms: 1_000,
+            journal_critical_ms: 10_000,
             hold_down: 10_000,
         }
     }
@@ -153,6 +173,7 @@ impl Settings {
             ("crawling-ms", self.crawling_ms),
             ("stuck-ms", self.stuck_ms),
             ("fsync-ms", self.fsync_ms),
+            ("journal-ms", self.journal_ms),
         ];
         match times.into_iter().find(|(_, ms)| *ms == 0) {
             Some((name, _)) => Err(format!(
@@ -171,6 +192,7 @@ impl Settings {
             ("withheld", self.withheld_ms, self.withheld_critical_ms),
             ("crawling", self.crawling_ms, self.crawling_critical_ms),
             ("fsync", self.fsync_ms, self.fsync_critical_ms),
+            ("journal", self.journal_ms, self.journal_critical_ms),
         ];
         match pairs
             .into_iter()

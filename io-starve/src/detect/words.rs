@@ -53,7 +53,9 @@ pub fn sentence(f: &Finding, model: &Model) -> String {
         ns => format!(" (not now: over for {})", seconds(ns)),
     };
     match f.kind {
-        Kind::FsyncSerialization => format!("{}{over}", fsync_words::sentence(f, model)),
+        Kind::FsyncSerialization | Kind::JournalStall => {
+            format!("{}{over}", fsync_words::sentence(f, model))
+        }
         Kind::QueueStuck => {
             let waiting = f
                 .evidence

@@ -158,6 +158,14 @@ pub fn config(btf: &Btf, sizes: &Sizes, filtered: bool) -> Result<Config, Unknow
         tags_nr: need("blk_mq_tags", "nr_tags")?,
         tags_static: need("blk_mq_tags", "static_rqs")?,
         task_cgroups: either("task_struct", "cgroups"),
+        task_state: btf
+            .offset("task_struct", "__state")
+            .unwrap_or_else(|| either("task_struct", "state")),
+        task_flags: either("task_struct", "flags"),
+        task_pid: either("task_struct", "pid"),
+        task_switches: either("task_struct", "nvcsw"),
+        task_journal: either("task_struct", "journal_info"),
+        iter_seq: either("bpf_iter_meta", "seq"),
         cgroups_io: match (
             btf.offset("css_set", "subsys"),
             btf.enumerator("io_cgrp_id"),

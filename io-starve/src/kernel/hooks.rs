@@ -26,6 +26,8 @@ pub enum Place {
     Record(&'static str),
     /// A function, by a kprobe.
     Function,
+    /// Nowhere: a program that user space reads from when it wants to know.
+    Iterator,
 }
 
 /// One hook of the program.
@@ -212,6 +214,22 @@ pub const HOOKS: &[HookSpec] = &[
         question: "which journal commits an fsync waits for",
         programs: &[(0, "", "tp_jbd2_start_commit")],
     },
+    // fs/jbd2/checkpoint.c jbd2_log_do_checkpoint.
+    HookSpec {
+        name: "jbd2_checkpoint",
+        purpose: Purpose::Journal,
+        place: Place::Record("jbd2"),
+        question: "who makes room in a journal",
+        programs: &[(0, "", "tp_jbd2_checkpoint")],
+    },
+    // kernel/bpf/task_iter.c.
+    HookSpec {
+        name: "bpf_iter_task",
+        purpose: Purpose::Journal,
+        place: Place::Iterator,
+        question: "who waits for a journal in create, mkdir, write, umount",
+        programs: &[(0, "", "sleeping_task")],
+    },
     // mm/page-writeback.c, since 5.18; (folio*, address_space*).
     HookSpec {
         name: "folio_wait_writeback",
@@ -281,7 +299,7 @@ pub enum Choice {
     NotNeeded,
     /// `--without-hook` names it.
     Forbidden,
-    /// Try this program on its tracepoint or function, which is there when its module is.
+    /// Try this program on its tracepoint or function, which is there when its module is, or as an iterator.
     TryElsewhere(&'static str),
     /// Try these, in this order; an empty name is none.
     Try {

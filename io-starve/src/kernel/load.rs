@@ -2,7 +2,7 @@
 
 use aya::{
     Ebpf, EbpfLoader, GlobalData, Pod,
-    programs::{BtfTracePoint, KProbe, Program, ProgramError, RawTracePoint, TracePoint},
+    programs::{BtfTracePoint, Iter, KProbe, Program, ProgramError, RawTracePoint, TracePoint},
 };
 use io_starve_common::config::Config;
 
@@ -121,6 +121,9 @@ impl Attacher<'_> {
             Choice::UnknownArguments(n) => {
                 refused(format!("its {n} arguments are not known to this version"))
             }
+            Choice::TryElsewhere(program) if spec.place == Place::Iterator => {
+                iterator(ebpf, program, self.aya.as_ref())
+            }
             Choice::TryElsewhere(program) => elsewhere(ebpf, spec, program),
             Choice::Try { btf, raw } => {
                 let mut first = None;
@@ -149,6 +152,42 @@ impl Attacher<'_> {
             }
         }
     }
+}
+
+/// Loads a program that goes through all tasks when it is read from.
+fn iterator(ebpf: &mut Ebpf, program: &str, types: Option<&aya::Btf>) -> Verdict {
+    let Some(types) = types else {
+        return Verdict::Refused {
+            why: "iterators need typed programs".to_owned(),
+        };
+    };
+    let load = || {
+        let program: &mut Iter = find(ebpf, program)?.try_into()?;
+        program.load("task", types)
+    };
+    match { load }() {
+        Ok(()) => Verdict::Attached {
+            via: "iter".to_owned(),
+        },
+        Err(e) => Verdict::Refused {
+            why: format!("iter: {}", short(&e)),
+        },
+    }
+}
+
+/// What an iterator tells now.
+///
+/// # Errors
+///
+/// The kernel's, in words.
+pub fn read_iterator(ebpf: &mut Ebpf, program: &str) -> Result<std::fs::File, String> {
+    let mut link = || {
+        let program: &mut Iter = find(ebpf, program)?.try_into()?;
+        let id = program.attach()?;
+        program.take_link(id)
+    };
+    let link = link().map_err(|e| short(&e))?;
+    link.into_file().map_err(|e| e.to_string())
 }
 
 /// Attaches to what is there only while its module is.
@@ -183,7 +222,7 @@ fn elsewhere(ebpf: &mut Ebpf, spec: &HookSpec, program: &str) -> Verdict {
             };
             ("kprobe", attach())
         }
-        Place::Kernel | Place::Module(_) => {
+        Place::Kernel | Place::Module(_) | Place::Iterator => {
             let result = attach_raw(ebpf, program, spec.name);
             if result.as_ref().is_err_and(is_not_found) {
                 return Verdict::Waits;

@@ -11,6 +11,7 @@ mod load;
 pub mod mounts;
 mod read;
 mod select;
+mod stacks;
 mod table;
 mod tasks;
 mod tracefs;

@@ -223,6 +223,7 @@ impl Attached {
             commits: self.is_attached("jbd2_end_commit"),
         };
         let mut spans = self.spans.read(follow, mono_ns);
+        self.add_stalled(&mut spans, mono_ns)?;
         if !self.options.devices.is_empty() {
             spans.only(|fs| self.mounts.may_lie_on(fs, &self.chosen));
         }
@@ -260,6 +261,8 @@ impl Attached {
             commits: spans.commits,
             holds,
             handles: spans.handles,
+            checkpoints: spans.checkpoints,
+            holders: spans.holders,
             loss,
         };
         self.first = false;

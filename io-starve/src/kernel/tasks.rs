@@ -1,11 +1,9 @@
-//! Why a task waits, from its kernel stack, and how much memory waits to be written.
-//!
-//! Looked at only at ticks and only for tasks whose I/O waits for long: no hook on the scheduler's path.
+//! What tasks are called, and how much memory waits to be written. Looked at only at ticks.
 
 use std::{collections::BTreeMap, fs, path::Path};
 
 use super::devices::clean;
-use crate::model::observation::{SyncWait, Task, WaitsFor};
+use crate::model::observation::Task;
 
 /// A name is read again when it is older than this, in ns: a thread takes another one with exec or prctl.
 const FRESH_NS: u64 = 1_000_000_000;
@@ -67,131 +65,11 @@ impl Names {
     }
 }
 
-/// What a stack says about a bio that waits for admission.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Stack {
-    /// It waits there, for this.
-    Waits(WaitsFor),
-    /// It is somewhere in the block layer's submission, for a reason that has no name here.
-    Submits,
-    /// It does something else.
-    Elsewhere,
-    /// The task is gone.
-    Gone,
-    /// The stack cannot be read.
-    Unknown,
-}
-
-/// Functions that submission goes through on 5.10 to 7.3; a bio on current->bio_list waits below any of them.
-const SUBMISSION: [&str; 6] = [
-    "blk_mq_submit_bio",
-    "submit_bio",
-    "rq_qos_wait",
-    "__rq_qos_throttle",
-    "blk_mq_get_request",
-    "__blk_mq_alloc_requests",
-];
-
-/// Reads /proc/TID/stack.
-pub fn stack(proc_: &Path, tid: u32) -> Stack {
-    match fs::read_to_string(proc_.join(tid.to_string()).join("stack")) {
-        Ok(text) => classify(&text),
-        Err(e) if e.kind() == std::io::ErrorKind::NotFound => Stack::Gone,
-        // ESRCH: it ended between open and read.
-        Err(e) if e.raw_os_error() == Some(3) => Stack::Gone,
-        Err(_) => Stack::Unknown,
-    }
-}
-
-/// Function names, innermost first. Lines are `[<0>] function+0x12/0x34`; an empty file is a task that is running.
-fn functions(text: &str) -> impl Iterator<Item = &str> {
-    text.lines()
-        .filter_map(|l| l.split_whitespace().nth(1)?.split('+').next())
-}
-
-/// What is known of a task in fsync, or of the thread of a journal.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct SyncStack {
-    /// What it waits for. `None`: it runs, is gone, or its stack cannot be read.
-    pub wait: Option<SyncWait>,
-    /// It is gone, or in no fsync of ext4: that is called by its address, so that it has a line of its own in each stack.
-    pub elsewhere: bool,
-}
-
-/// Reads /proc/TID/stack of one of them.
-pub fn sync_stack(proc_: &Path, tid: u32) -> SyncStack {
-    let task = proc_.join(tid.to_string());
-    match fs::read_to_string(task.join("stack")) {
-        Ok(text) => SyncStack {
-            wait: sync_wait(&text),
-            elsewhere: elsewhere(&text),
-        },
-        // Some kernels have no stacks at all.
-        Err(_) => SyncStack {
-            wait: None,
-            elsewhere: !task.exists(),
-        },
-    }
-}
-
-fn elsewhere(text: &str) -> bool {
-    let mut functions = functions(text).peekable();
-    functions.peek().is_some() && !functions.any(|f| f.starts_with("ext4_sync_file"))
-}
-
 /// True where numbers of tasks are the kernel's own. In another namespace the same number is another task.
 pub fn sees_the_kernels_tids(proc_: &Path) -> bool {
     // PROC_PID_INIT_INO, include/linux/proc_ns.h.
     let first = "pid:[4026531836]";
     fs::read_link(proc_.join("self/ns/pid")).is_ok_and(|ns| ns.as_os_str() == first)
-}
-
-fn sync_wait(text: &str) -> Option<SyncWait> {
-    let mut any = false;
-    for f in functions(text) {
-        any = true;
-        // A compiler may have split a function: `wait_transaction_locked.isra.0`.
-        let wait = match f.split('.').next().unwrap_or(f) {
-            "__jbd2_log_wait_for_space" | "jbd2_log_do_checkpoint" => SyncWait::JournalSpace,
-            "wait_transaction_locked"
-            | "wait_transaction_switching"
-            | "add_transaction_credits"
-            | "do_get_write_access"
-            | "start_this_handle"
-            | "jbd2_journal_wait_updates" => SyncWait::Transaction,
-            "jbd2_log_wait_commit" | "jbd2_fc_begin_commit" => SyncWait::Journal,
-            "blkdev_issue_flush" => SyncWait::Flush,
-            "folio_wait_writeback"
-            | "wait_on_page_writeback"
-            | "__filemap_fdatawait_range"
-            | "jbd2_journal_finish_inode_data_buffers"
-            | "ext4_journal_finish_inode_data_buffers"
-            | "do_writepages"
-            | "ext4_writepages" => SyncWait::Data,
-            "jbd2_journal_commit_transaction" => SyncWait::JournalBlocks,
-            _ => continue,
-        };
-        return Some(wait);
-    }
-    any.then_some(SyncWait::Other)
-}
-
-fn classify(text: &str) -> Stack {
-    let mut functions = functions(text);
-    let mut submits = false;
-    for f in functions.by_ref() {
-        match f {
-            "wbt_wait" => return Stack::Waits(WaitsFor::Wbt),
-            "ioc_rqos_throttle" => return Stack::Waits(WaitsFor::Iocost),
-            "blk_mq_get_tag" => return Stack::Waits(WaitsFor::Tags),
-            _ => submits |= SUBMISSION.iter().any(|s| f.starts_with(s)),
-        }
-    }
-    if submits {
-        Stack::Submits
-    } else {
-        Stack::Elsewhere
-    }
 }
 
 /// (dirty, writeback) bytes behind a disk, from debugfs bdi/MAJ:MIN/stats (mm/backing-dev.c). Until the file wb_stats
@@ -278,85 +156,6 @@ mod tests {
     }
 
     #[test]
-    fn stacks_name_what_is_waited_for() {
-        let wbt = "[<0>] rq_qos_wait+0xa4/0x150\n[<0>] wbt_wait+0x8e/0xf0\n[<0>] __rq_qos_throttle+0x20/0x30\n";
-        assert_eq!(classify(wbt), Stack::Waits(WaitsFor::Wbt));
-        assert_eq!(
-            classify("[<0>] blk_mq_get_tag+0x11e/0x2b0\n[<0>] __blk_mq_alloc_requests+0x1/0x2\n"),
-            Stack::Waits(WaitsFor::Tags)
-        );
-        assert_eq!(
-            classify("[<0>] io_schedule+0x1/0x2\n[<0>] submit_bio_wait+0x5/0x9\n"),
-            Stack::Submits
-        );
-        assert_eq!(classify("[<0>] do_nanosleep+0x1/0x2\n"), Stack::Elsewhere);
-        assert_eq!(classify(""), Stack::Elsewhere);
-    }
-
-    #[test]
-    fn the_innermost_function_that_says_something_is_the_wait() {
-        let stack = |names: &[&str]| {
-            let lines = names.iter().map(|n| format!("[<0>] {n}+0x1/0x2\n"));
-            sync_wait(&lines.collect::<String>())
-        };
-        assert_eq!(stack(&[]), None);
-        assert_eq!(stack(&["do_nanosleep"]), Some(SyncWait::Other));
-        let fsync = [
-            "jbd2_log_wait_commit",
-            "jbd2_complete_transaction",
-            "ext4_sync_file",
-        ];
-        assert_eq!(stack(&fsync), Some(SyncWait::Journal));
-        let data = [
-            "io_schedule",
-            "folio_wait_bit_common",
-            "folio_wait_writeback",
-            "jbd2_journal_commit_transaction",
-            "kjournald2",
-        ];
-        assert_eq!(stack(&data), Some(SyncWait::Data));
-        let blocks = [
-            "bit_wait_io",
-            "__wait_on_buffer",
-            "jbd2_journal_commit_transaction",
-            "kjournald2",
-        ];
-        assert_eq!(stack(&blocks), Some(SyncWait::JournalBlocks));
-        let space = [
-            "__wait_on_buffer",
-            "jbd2_log_do_checkpoint",
-            "__jbd2_log_wait_for_space",
-            "add_transaction_credits",
-        ];
-        assert_eq!(stack(&space), Some(SyncWait::JournalSpace));
-        assert_eq!(
-            stack(&["wait_transaction_locked.isra.0", "ext4_create"]),
-            Some(SyncWait::Transaction)
-        );
-    }
-
-    #[test]
-    fn a_task_that_left_fsync_is_told_from_one_that_is_not_known() {
-        let dir = tempfile::tempdir().unwrap();
-        let stack = dir.path().join("7/stack");
-        let look = || sync_stack(dir.path(), 7);
-        assert!(look().elsewhere, "gone");
-        fs::create_dir(dir.path().join("7")).unwrap();
-        assert!(!look().elsewhere, "no stacks here");
-        for (text, elsewhere) in [
-            ("", false),
-            ("[<0>] schedule+0x1/0x2\n[<0>] do_futex+0x1/0x2\n", true),
-            (
-                "[<0>] jbd2_log_wait_commit+0x1/0x2\n[<0>] ext4_sync_file+0x1/0x2\n",
-                false,
-            ),
-        ] {
-            fs::write(&stack, text).unwrap();
-            assert_eq!(look().elsewhere, elsewhere, "{text}");
-        }
-    }
-
-    #[test]
     fn torn_files_are_unknown() {
         let dir = tempfile::tempdir().unwrap();
         fs::create_dir_all(dir.path().join("bdi/8:0")).unwrap();
@@ -388,12 +187,5 @@ mod tests {
         )
         .unwrap();
         assert_eq!(cgroup_backlog(dir.path()), Some((4096, 0)));
-    }
-
-    #[test]
-    fn our_own_stack_is_elsewhere_or_unreadable() {
-        let got = stack(Path::new("/proc"), std::process::id());
-        assert!(matches!(got, Stack::Elsewhere | Stack::Unknown), "{got:?}");
-        assert_eq!(stack(Path::new("/proc"), u32::MAX), Stack::Gone);
     }
 }

@@ -1,17 +1,14 @@
 //! Who kept whom waiting, through what, for how long: the edges of all detectors, summed over the last minute.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use serde_with::serde_as;
 
 use super::mechanism::Mechanism;
+use super::minute::Minute;
 use super::observation::Owner;
 
-/// How far back the table goes, in ns.
-const KEEP_NS: u64 = 60_000_000_000;
-/// Edges are summed in steps of this, in ns.
-const STEP_NS: u64 = 5_000_000_000;
 /// Edges that are kept; beyond that the one with the least delay gives way.
 const MAX_EDGES: usize = 512;
 
@@ -40,7 +37,7 @@ pub struct Blamed {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Blame {
     #[serde_as(as = "Vec<(_, _)>")]
-    edges: BTreeMap<Edge, VecDeque<(u64, u64)>>,
+    edges: BTreeMap<Edge, Minute>,
 }
 
 impl Blame {
@@ -50,26 +47,17 @@ impl Blame {
             return;
         }
         if self.edges.len() >= MAX_EDGES && !self.edges.contains_key(&edge) {
-            let least = self.edges.iter().min_by_key(|(_, steps)| total(steps));
+            let least = self.edges.iter().min_by_key(|(_, delay)| delay.total());
             if let Some(edge) = least.map(|(e, _)| *e) {
                 self.edges.remove(&edge);
             }
         }
-        let steps = self.edges.entry(edge).or_default();
-        let step = now / STEP_NS;
-        match steps.back_mut() {
-            Some((at, sum)) if *at == step => *sum = sum.saturating_add(ns),
-            _ => steps.push_back((step, ns)),
-        }
+        self.edges.entry(edge).or_default().add(now, ns);
     }
 
     /// Forgets what is older than a minute.
     pub fn prune(&mut self, now: u64) {
-        let oldest = now.saturating_sub(KEEP_NS) / STEP_NS;
-        for steps in self.edges.values_mut() {
-            steps.retain(|(at, _)| *at >= oldest);
-        }
-        self.edges.retain(|_, steps| !steps.is_empty());
+        self.edges.retain(|_, delay| !delay.prune(now));
     }
 
     /// All edges, most delay first.
@@ -77,18 +65,14 @@ impl Blame {
         let mut rows: Vec<Blamed> = self
             .edges
             .iter()
-            .map(|(edge, steps)| Blamed {
+            .map(|(edge, delay)| Blamed {
                 edge: *edge,
-                ns: total(steps),
+                ns: delay.total(),
             })
             .collect();
         rows.sort_by(|a, b| b.ns.cmp(&a.ns).then(a.edge.cmp(&b.edge)));
         rows
     }
-}
-
-fn total(steps: &VecDeque<(u64, u64)>) -> u64 {
-    steps.iter().fold(0, |sum, (_, ns)| sum.saturating_add(*ns))
 }
 
 #[cfg(test)]

@@ -9,7 +9,9 @@ use serde::{Deserialize, Serialize};
 use super::devices::Device;
 use super::filesystems::Filesystems;
 use super::mechanism::Mechanism;
-use super::observation::{Commit, DevId, Fsync, Handle, Hold, Owner, SyncWait, Waiter};
+use super::observation::{
+    Checkpoint, Commit, DevId, Fsync, Handle, Hold, Holder, Owner, SyncWait, Waiter,
+};
 
 /// Traffic is compared over this long, in ns: a few ticks, since a queue is served in bursts.
 const TRAFFIC_NS: u64 = 1_000_000_000;
@@ -72,6 +74,10 @@ pub struct Scene<'a> {
     pub holds: Vec<Hold>,
     /// Handles that kept a transaction open for long.
     pub handles: Vec<Handle>,
+    /// Tasks that make room in a journal.
+    pub checkpoints: &'a [Checkpoint],
+    /// Tasks that sleep with a handle open.
+    pub holders: &'a [Holder],
     /// All fsyncs of the tick.
     pub fsyncs: &'a [Fsync],
     /// The oldest requests in flight.
@@ -139,7 +145,11 @@ impl Scene<'_> {
         match self.phase(f) {
             Some(Phase::Data) => self.data(f),
             Some(Phase::Journal) => self.journal(f),
-            Some(Phase::Transaction) => self.transaction(f),
+            Some(Phase::Transaction) => match self.commits.get(&f.fs) {
+                // A full transaction waits until the one before it is committed.
+                Some(c) if c.flushing_ns.is_some() => self.journal(f),
+                _ => self.transaction(f),
+            },
             Some(Phase::Space) => self.space(f),
             Some(Phase::Flush) => self.data_queue(f),
             None => Cause {
@@ -303,14 +313,38 @@ impl Scene<'_> {
                 sure: true,
                 ..unknown(Mechanism::Transaction)
             },
-            None => Cause {
+            None => self.open_handle(f).unwrap_or_else(|| Cause {
                 gaps: vec![Gap::Handle],
                 ..self.lone_suspect(f, unknown(Mechanism::Transaction))
-            },
+            }),
         }
     }
 
+    /// Who sleeps with a handle open, when that is one owner: of which journal it is, is not told.
+    fn open_handle(&self, f: &Fsync) -> Option<Cause> {
+        let mut owners = self.holders.iter().map(|h| h.owner);
+        let owner = owners.next().filter(|first| owners.all(|o| o == *first))?;
+        let hold = self.holds_on(f.fs).find(|h| h.owner == owner);
+        Some(Cause {
+            shares: vec![(Some(owner), 1.0)],
+            limit: hold.map(|h| (h.group, h.dev)),
+            gaps: vec![Gap::Handle],
+            ..unknown(Mechanism::Transaction)
+        })
+    }
+
     fn space(&self, f: &Fsync) -> Cause {
+        // What it writes for that is on its own account, and held by its own limit.
+        if let Some(c) = self.checkpoints.iter().find(|c| c.fs == f.fs)
+            && let Some(h) = self.holds_on(f.fs).find(|h| h.owner == c.owner)
+        {
+            return Cause {
+                shares: vec![(Some(c.owner), 1.0)],
+                limit: Some((h.group, h.dev)),
+                sure: true,
+                ..unknown(Mechanism::Checkpoint)
+            };
+        }
         if self.write_holds(f.fs).any(|h| h.owner != f.owner) {
             return self.lone_suspect(f, unknown(Mechanism::Checkpoint));
         }
@@ -364,10 +398,12 @@ impl Scene<'_> {
     }
 
     fn write_holds(&self, fs: DevId) -> impl Iterator<Item = &Hold> {
+        self.holds_on(fs).filter(|h| h.write)
+    }
+
+    fn holds_on(&self, fs: DevId) -> impl Iterator<Item = &Hold> {
         let queues = self.queues(fs);
-        self.holds
-            .iter()
-            .filter(move |h| h.write && queues.contains(&h.dev))
+        self.holds.iter().filter(move |h| queues.contains(&h.dev))
     }
 }
 

@@ -162,6 +162,15 @@ impl Model {
             .collect()
     }
 
+    /// True for the group itself and all below it, as far as paths are known.
+    pub fn is_within(&self, owner: Owner, group: Owner) -> bool {
+        let path = |o| self.cgroups.path(o);
+        owner == group
+            || path(group)
+                .zip(path(owner))
+                .is_some_and(|(above, path)| is_above(above, path))
+    }
+
     /// The first of [`Model::ancestors_with_limit`].
     pub fn nearest_limit(&self, owner: u64, dev: DevId, write: bool) -> Option<(u64, Limits)> {
         self.ancestors_with_limit(owner, dev, write)

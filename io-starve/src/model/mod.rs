@@ -17,10 +17,12 @@ pub mod devices;
 pub mod filesystems;
 pub mod flow;
 pub mod mechanism;
+pub mod minute;
 pub mod observation;
 pub mod snapshot;
 pub mod spans;
 pub mod syncs;
+pub mod throttled;
 mod views;
 mod views_journal;
 pub mod windows;
@@ -35,6 +37,7 @@ use observation::{
     CgroupMode, DevId, Fact, GroupKey, Hook, HostFact, Observation, Owner, Topic, Verdict, Waiter,
 };
 use syncs::Syncs;
+use throttled::Throttled;
 use windows::{CellClock, Marks};
 
 /// How many disks are followed, those that became known first. A busy one costs about 20 KiB for its histograms. What is not
@@ -86,6 +89,8 @@ pub struct Model {
     waiters: Vec<Waiter>,
     syncs: Syncs,
     blame: Blame,
+    #[serde(default)]
+    throttled: Throttled,
     flows: usize,
 }
 
@@ -207,6 +212,7 @@ impl Model {
         self.take_in_flight(o);
         self.end_tick(dt_ns);
         self.take_waiters(o);
+        self.throttled.take(&o.holds, self.now_ns(), dt_ns);
         self.take_syncs(o);
         self.forget();
     }
@@ -391,6 +397,8 @@ impl Model {
             commits: self.syncs.commits().clone(),
             holds: self.syncs.holds().to_vec(),
             handles: self.syncs.handles().cloned().collect(),
+            checkpoints: &o.checkpoints,
+            holders: &o.holders,
             fsyncs: &o.fsyncs,
             waiters: &self.waiters,
             phases,

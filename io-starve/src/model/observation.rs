@@ -7,7 +7,8 @@ use io_starve_common::{class::Class, wire::LossKind};
 use serde::{Deserialize, Serialize};
 
 pub use super::spans::{
-    Commit, FilesystemFact, Fsync, FsyncDelta, Handle, Hold, InodeWait, LimitFact, Limits, SyncWait,
+    Call, Checkpoint, Commit, FilesystemFact, Fsync, FsyncDelta, Handle, Hold, Holder, InodeWait,
+    LimitFact, Limits, SyncWait,
 };
 
 /// Kernel `dev_t` of a whole disk: major << 20 | minor.
@@ -148,6 +149,12 @@ pub struct Observation {
     /// Handles that kept a transaction open for long.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub handles: Vec<Handle>,
+    /// Tasks that make room in a journal.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub checkpoints: Vec<Checkpoint>,
+    /// Tasks that sleep with a handle open while a commit takes long.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub holders: Vec<Holder>,
     /// Losses, cumulative since attach, only kinds above 0.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub loss: Vec<(LossKind, u64)>,

@@ -7,7 +7,7 @@ use super::blame::Blamed;
 use super::cgroups::nameless;
 use super::mechanism::Mechanism;
 use super::observation::{
-    CgroupFact, DevId, Hook, HostFact, Limits, Owner, Stage, Task, Verdict, WaitsFor,
+    Call, CgroupFact, DevId, Hook, HostFact, Limits, Owner, Stage, Task, Verdict, WaitsFor,
 };
 use super::syncs::Split;
 use crate::detect::finding::Finding;
@@ -52,9 +52,11 @@ pub struct Snapshot {
 /// fsyncs that have taken less are not worth a line, in ns.
 pub const FSYNC_SHOWN_NS: u64 = 20_000_000;
 
-/// One fsync.
+/// One fsync, or another call that waits for the journal.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct FsyncView {
+    /// What was called.
+    pub call: Call,
     /// Where the filesystem is mounted, its number when that is not known.
     pub filesystem: String,
     /// Who syncs.
@@ -75,6 +77,17 @@ pub struct FsyncView {
     pub split: Split,
     /// Whom it waited for most, through what, and for how long (ns); the owner itself when its own limit held it.
     pub waits: Option<WaitView>,
+}
+
+impl FsyncView {
+    /// The file that is synced, or what else was called.
+    pub fn what(&self) -> &str {
+        match (&self.file, self.call) {
+            (Some(file), _) => file,
+            (None, Call::Fsync) => "a file",
+            (None, call) => call.name(),
+        }
+    }
 }
 
 /// Whom an fsync waited for most.
@@ -122,6 +135,10 @@ pub struct HoldView {
     pub age_ns: u64,
     /// What is set.
     pub limits: Limits,
+    /// How much of that is used of late: 1 is all. `None`: not known.
+    pub used: Option<f64>,
+    /// For which part of the last minute it held something, 0 to 1.
+    pub held_share: f64,
 }
 
 impl Snapshot {

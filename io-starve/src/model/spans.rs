@@ -37,12 +37,71 @@ pub enum SyncWait {
     Other,
 }
 
-/// An fsync (or fdatasync, msync, O_SYNC write) that runs at this moment, or ended since the last one and took long.
+/// What a task called that waits.
+#[derive(
+    Debug,
+    Clone,
+    Copy,
+    Default,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    Serialize,
+    Deserialize,
+    schemars::JsonSchema,
+)]
+#[serde(rename_all = "kebab-case")]
+pub enum Call {
+    /// fsync, fdatasync, msync, or a write with O_SYNC: followed from its beginning to its end.
+    #[default]
+    Fsync,
+    /// open with O_CREAT, mknod, link, symlink; an open alone waits for no journal.
+    Create,
+    /// mkdir.
+    Mkdir,
+    /// unlink, rmdir.
+    Remove,
+    /// rename.
+    Rename,
+    /// write, truncate, fallocate.
+    Write,
+    /// umount.
+    Umount,
+    /// sync, syncfs.
+    Sync,
+    /// Another one.
+    Other,
+}
+
+impl Call {
+    /// The name used on screen and in JSON.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Call::Fsync => "fsync",
+            Call::Create => "create",
+            Call::Mkdir => "mkdir",
+            Call::Remove => "remove",
+            Call::Rename => "rename",
+            Call::Write => "write",
+            Call::Umount => "umount",
+            Call::Sync => "sync",
+            Call::Other => "a call",
+        }
+    }
+}
+
+/// An fsync (or fdatasync, msync, O_SYNC write) that runs at this moment, or ended since the last one and took long. Or another call
+/// that was found waiting for the journal at ticks: its begin is the first of them, its end the first without it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Fsync {
+    /// What was called.
+    #[serde(default)]
+    pub call: Call,
     /// `s_dev` of the filesystem.
     pub fs: DevId,
-    /// Inode number of the file.
+    /// Inode number of the file; 0 for a call about no file.
     pub ino: u64,
     /// Last component of its path.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -108,6 +167,29 @@ pub struct InodeWait {
     pub owner: Owner,
     /// When the wait began. ns, monotonic.
     pub since_ns: u64,
+}
+
+/// A task that makes room in a journal at this moment (`jbd2_log_do_checkpoint`). All others that need room wait until it has.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Checkpoint {
+    /// `s_dev` of the filesystem.
+    pub fs: DevId,
+    /// The cgroup that the task's I/O is charged to: what it writes is written on its account.
+    pub owner: Owner,
+    /// The thread.
+    pub tid: u32,
+    /// When it began with the oldest transaction that is left. ns, monotonic.
+    pub begin_ns: u64,
+}
+
+/// A task that has a handle of a journal open and sleeps for something else than the journal: as long as it does, no commit that
+/// waits for handles goes on.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Holder {
+    /// The cgroup that the task's I/O is charged to.
+    pub owner: Owner,
+    /// The thread.
+    pub task: Task,
 }
 
 /// Bios that one cgroup's limit holds at this moment, in one direction on one disk (blk-throttle).

@@ -15,6 +15,7 @@ impl Model {
     fn fsync_view(&self, sync: &Sync, running: bool) -> FsyncView {
         let most = sync.delays.iter().max_by_key(|d| d.ns);
         FsyncView {
+            call: sync.span.call,
             filesystem: self.filesystem_name(sync.span.fs),
             owner: sync.span.owner,
             task: sync.span.task.clone(),
@@ -72,6 +73,8 @@ impl Model {
                 count: h.count,
                 age_ns: now.saturating_sub(h.since_ns),
                 limits: limits(h.group, h.dev),
+                used: self.limit_used(h.dev, h.group, h.write),
+                held_share: self.held_share(h.dev, h.group, h.write),
             })
             .collect()
     }

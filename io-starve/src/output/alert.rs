@@ -374,7 +374,7 @@ pub struct Culprit {
 }
 
 /// A limit of blk-throttle that bites.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct Limit {
     /// The cgroup that has it: the culprit's, or an ancestor.
     pub cgroup: Option<Cgroup>,
@@ -383,6 +383,10 @@ pub struct Limit {
     /// What is set; each is null when it is not limited, or not known.
     #[serde(flatten)]
     pub limits: Limits,
+    /// How much of that is used of late, by the cgroup and all below it: 1 is all. Null when not known.
+    pub used: Option<f64>,
+    /// For which part of the last minute it held something, 0 to 1.
+    pub held_share: f64,
 }
 
 /// A cgroup.

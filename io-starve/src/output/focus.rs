@@ -235,16 +235,16 @@ mod tests {
                 s.blame.len(),
             ]
         };
-        assert_eq!(narrow(&[], &[]), [6, 6, 2, 4]);
+        assert_eq!(narrow(&[], &[]), [7, 6, 2, 4]);
         // Its own, those that waited for it, what its limit holds.
         assert_eq!(narrow(&["postgres.service"], &[]), [3, 1, 0, 2]);
-        assert_eq!(narrow(&["backup.service"], &[]), [3, 1, 1, 2]);
+        assert_eq!(narrow(&["backup.service"], &[]), [4, 1, 1, 2]);
         // Its limit holds what another waits for.
         assert_eq!(narrow(&["batch.slice"], &[]), [1, 0, 1, 0]);
         assert_eq!(narrow(&["nobody.service"], &[]), [0, 0, 0, 0]);
-        assert_eq!(narrow(&[], &["sda"]), [6, 6, 2, 4]);
-        assert_eq!(narrow(&[], &["8:0"]), [6, 6, 2, 4]);
-        assert_eq!(narrow(&[], &["sdb"]), [6, 6, 0, 4]);
+        assert_eq!(narrow(&[], &["sda"]), [7, 6, 2, 4]);
+        assert_eq!(narrow(&[], &["8:0"]), [7, 6, 2, 4]);
+        assert_eq!(narrow(&[], &["sdb"]), [7, 6, 0, 4]);
     }
 
     #[test]

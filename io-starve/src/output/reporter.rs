@@ -259,6 +259,8 @@ fn describe(f: &Finding, since: String, stamp: Stamp, snapshot: &Snapshot) -> Fi
                         cgroup: self::owner(l.group, snapshot).1,
                         device: device(l.dev, snapshot),
                         limits: l.limits,
+                        used: l.used,
+                        held_share: l.held_share,
                     }),
                 }
             })

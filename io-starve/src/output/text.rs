@@ -72,11 +72,8 @@ pub fn sentence(f: &FindingAlert, waits: &str) -> String {
     if let Some(mountpoint) = &f.mountpoint {
         let _ = write!(s, " ({})", printable(mountpoint));
     }
-    let everything = if f.evidence.fsync.is_some() {
-        "fsync"
-    } else {
-        "everything"
-    };
+    let fsync = f.evidence.fsync.as_ref();
+    let everything = fsync.map_or("everything", |e| e.call.name());
     let class = f.victim.class.map_or(everything, |class| class.name());
     let _ = write!(
         s,

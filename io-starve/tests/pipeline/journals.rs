@@ -32,6 +32,7 @@ pub fn journals(now: u64) -> impl Strategy<Value = Observation> {
     )
         .prop_map(
             |(fs, owner, tid, begin_ns, end_ns, journal_ns, flush_ns, waits_for)| Fsync {
+                call: Call::Fsync,
                 fs,
                 ino: u64::from(tid),
                 file: None,

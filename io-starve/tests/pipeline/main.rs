@@ -424,6 +424,8 @@ fn settings_that_a_user_may_type_do_not_overflow() {
             fsync_ms: n,
             fsync_critical_ms: n,
             fsync_factor: n,
+            journal_ms: n,
+            journal_critical_ms: n,
             hold_down: n,
         });
         for tick in 0..60 {

@@ -43,6 +43,15 @@ pub enum Span {
     Fsync(Fsync),
     Commit(Commit),
     Hold(Hold),
+    Checkpoint(Checkpoint),
+    Holder(Holder),
+}
+
+fn task(pid: u32) -> Task {
+    Task {
+        pid,
+        comm: "db".to_owned(),
+    }
 }
 
 fn ns(ms: i64) -> u64 {
@@ -60,7 +69,8 @@ fn fs_of(word: &str) -> Result<(DevId, u64), String> {
 
 /// `fsync OWNER FS/INODE TID [file=] [journal=T] [flush=T] [commit=N] [for=data|journal|...] [result=N]`,
 /// `commit FS N [locking=T] [flushing=T] [logging=T] [waits=INODE:OWNER:T] [for=]`,
-/// `hold DISK GROUP N [owner=] [file=FS/INODE] [reads]`.
+/// `hold DISK GROUP N [owner=] [file=FS/INODE] [reads]`,
+/// `call CALL OWNER FS TID for=transaction|journal-space|journal`, `checkpoint OWNER FS TID`, `holder OWNER TID`.
 pub fn span(words: &[&str], from_ms: u64) -> Result<Option<Span>, String> {
     let begin_ns = ns(from_ms as i64);
     Ok(Some(match words {
@@ -70,15 +80,13 @@ pub fn span(words: &[&str], from_ms: u64) -> Result<Option<Span>, String> {
             let (fs, ino) = fs_of(file)?;
             let tid = u32::try_from(number_of(tid)?).map_err(|e| e.to_string())?;
             Span::Fsync(Fsync {
+                call: Call::Fsync,
                 fs,
                 ino,
                 file: opts.get("file").map(str::to_owned),
                 owner: owner_of(owner)?,
                 tid,
-                task: Some(Task {
-                    pid: tid,
-                    comm: "db".to_owned(),
-                }),
+                task: Some(task(tid)),
                 begin_ns,
                 end_ns: None,
                 datasync: opts.flag("datasync"),
@@ -91,6 +99,37 @@ pub fn span(words: &[&str], from_ms: u64) -> Result<Option<Span>, String> {
                 })?,
             })
         }
+        ["call", call, owner, fs, tid, opts @ ..] => {
+            let opts = Opts::parse(opts, &["for"], &[])?;
+            let tid = u32::try_from(number_of(tid)?).map_err(|e| e.to_string())?;
+            Span::Fsync(Fsync {
+                call: named(call)?,
+                fs: dev_of(fs)?,
+                ino: 0,
+                file: None,
+                owner: owner_of(owner)?,
+                tid,
+                task: Some(task(tid)),
+                begin_ns,
+                end_ns: None,
+                datasync: false,
+                journal_ns: None,
+                commit: None,
+                flush_ns: None,
+                waits_for: opts.get("for").map(named).transpose()?,
+                result: 0,
+            })
+        }
+        ["checkpoint", owner, fs, tid] => Span::Checkpoint(Checkpoint {
+            fs: dev_of(fs)?,
+            owner: owner_of(owner)?,
+            tid: u32::try_from(number_of(tid)?).map_err(|e| e.to_string())?,
+            begin_ns,
+        }),
+        ["holder", owner, tid] => Span::Holder(Holder {
+            owner: owner_of(owner)?,
+            task: task(u32::try_from(number_of(tid)?).map_err(|e| e.to_string())?),
+        }),
         ["commit", fs, n, opts @ ..] => {
             let allowed = ["locking", "flushing", "logging", "waits", "for", "tid"];
             let opts = Opts::parse(opts, &allowed, &[])?;
@@ -174,7 +213,9 @@ impl Span {
                 o.commits.push(c);
             }
             Span::Hold(h) if lasts => o.holds.push(*h),
-            Span::Hold(_) => {}
+            Span::Checkpoint(c) if lasts => o.checkpoints.push(c.clone()),
+            Span::Holder(h) if lasts => o.holders.push(h.clone()),
+            Span::Hold(_) | Span::Checkpoint(_) | Span::Holder(_) => {}
         }
     }
 }

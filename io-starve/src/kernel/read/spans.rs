@@ -18,12 +18,18 @@ use super::{
     super::{
         AttachError,
         devices::clean,
+        stacks,
         table::Table,
         tasks::{self, Names},
     },
     counters,
 };
-use crate::model::observation::{Commit, DevId, Fsync, FsyncDelta, Handle, Hold, InodeWait, Owner};
+use crate::model::observation::{
+    Call, Checkpoint, Commit, DevId, Fsync, FsyncDelta, Handle, Hold, Holder, InodeWait, Owner,
+};
+
+mod stalls;
+use stalls::Stalls;
 
 /// Stacks are read of what runs for longer than this, in ns.
 const STACK_NS: u64 = 100_000_000;
@@ -52,6 +58,9 @@ pub struct Spans {
     given_up: BTreeSet<SyncId>,
     /// What was given up, or found no room here.
     missed: u64,
+    /// When the last checkpoint of a journal began of which the end was seen.
+    checkpoints_over: BTreeMap<DevId, u64>,
+    stalls: Stalls,
     /// Numbers of tasks mean the same here as in the kernel.
     same_tids: bool,
 }
@@ -105,6 +114,8 @@ pub struct Read {
     pub counts: Vec<FsyncDelta>,
     pub commits: Vec<Commit>,
     pub handles: Vec<Handle>,
+    pub checkpoints: Vec<Checkpoint>,
+    pub holders: Vec<Holder>,
 }
 
 impl Read {
@@ -114,6 +125,7 @@ impl Read {
         self.counts.retain(|c| wanted(c.fs));
         self.commits.retain(|c| wanted(c.fs));
         self.handles.retain(|h| wanted(h.fs));
+        self.checkpoints.retain(|c| wanted(c.fs));
     }
 
     /// Owners that want a name.
@@ -125,6 +137,8 @@ impl Read {
             .chain(self.counts.iter().map(|c| c.owner))
             .chain(self.commits.iter().filter_map(waited))
             .chain(self.handles.iter().map(|h| h.owner))
+            .chain(self.checkpoints.iter().map(|c| c.owner))
+            .chain(self.holders.iter().map(|h| h.owner))
     }
 }
 
@@ -147,13 +161,15 @@ impl Spans {
             doubted: BTreeSet::new(),
             given_up: BTreeSet::new(),
             missed: 0,
+            checkpoints_over: BTreeMap::new(),
+            stalls: Stalls::default(),
             same_tids: tasks::sees_the_kernels_tids("/proc".as_ref()),
         })
     }
 
-    /// fsyncs whose end was missed, and holds for which there was no room.
+    /// fsyncs whose end was missed, waits of no known journal, and holds for which there was no room.
     pub fn missed(&self) -> u64 {
-        self.missed
+        self.missed + self.stalls.missed()
     }
 
     /// Until the length of a jiffy is known it is asked for.
@@ -187,6 +203,9 @@ impl Spans {
         let over: BTreeSet<_> = read.commits.iter().map(|c| (c.fs, c.commit)).collect();
         commits.retain(|c| !over.contains(&(c.fs, c.commit)));
         read.commits.append(&mut commits);
+        if follow.commits && self.same_tids {
+            read.checkpoints = self.running_checkpoints();
+        }
         self.look_at_stacks(&mut read, now);
         for f in &mut read.fsyncs {
             f.task = self.names.of(f.tid, now);
@@ -288,13 +307,13 @@ impl Spans {
             .iter_mut()
             .filter(|c| old(c.begin_ns, c.end_ns));
         for c in commits.take(STACKS) {
-            c.waits_for = tasks::sync_stack(proc_, c.tid).wait;
+            c.waits_for = stacks::sync_stack(proc_, c.tid).wait;
         }
         let mut doubted = BTreeSet::new();
         read.fsyncs.sort_by_key(|f| (f.begin_ns, f.tid));
         let fsyncs = read.fsyncs.iter_mut().filter(|f| old(f.begin_ns, f.end_ns));
         for f in fsyncs.take(STACKS) {
-            let stack = tasks::sync_stack(proc_, f.tid);
+            let stack = stacks::sync_stack(proc_, f.tid);
             f.waits_for = stack.wait;
             if stack.elsewhere && self.same_tids && now.saturating_sub(f.begin_ns) >= DOUBT_NS {
                 doubted.insert(id(f));
@@ -371,6 +390,7 @@ fn fsync(s: &SyncSlot, end_ns: Option<u64>, result: i32) -> Fsync {
         s.name.get(..end).unwrap_or_default(),
     ));
     Fsync {
+        call: Call::Fsync,
         fs: DevId(s.fs),
         ino: s.ino,
         file: (!file.is_empty()).then_some(file),

@@ -11,7 +11,8 @@ use io_starve_common::{
 use super::{
     super::{
         cgroups::Cgroups,
-        tasks::{self, Names, Stack},
+        stacks::{self, Stack},
+        tasks::{self, Names},
     },
     tables::Tables,
 };
@@ -106,7 +107,7 @@ impl Scanner {
             .filter(|(_, w)| now.saturating_sub(w.since_ns) >= RECHECK_NS);
         for (row, waiter) in old.take(STACKS) {
             let Some(task) = &waiter.task else { continue };
-            match tasks::stack(Path::new("/proc"), task.pid) {
+            match stacks::stack(Path::new("/proc"), task.pid) {
                 Stack::Waits(cause) => {
                     causes.insert((waiter.key, waiter.since_ns, task.pid), cause);
                 }

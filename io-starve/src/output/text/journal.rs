@@ -28,7 +28,7 @@ pub fn lines(snapshot: &Snapshot) -> String {
         format!(
             "{state} {}: {} of {} on {} <- {}; {}",
             duration(f.took_ns),
-            printable(f.file.as_deref().unwrap_or("a file")),
+            printable(f.what()),
             name(f.owner),
             printable(&f.filesystem),
             waits_for(f.waits.as_ref(), f.owner, Some(file), &name),
@@ -37,9 +37,10 @@ pub fn lines(snapshot: &Snapshot) -> String {
     });
     let holds = snapshot.holds.iter().map(|h| {
         format!(
-            "{}, {}",
+            "{}, {}, {}",
             held(h, &printable(&h.device), &name),
-            fsync_words::limits(&h.limits)
+            fsync_words::limits(&h.limits),
+            fsync_words::bite(h.used, h.held_share)
         )
     });
     let blame = snapshot.blame.iter().map(|b| {
@@ -182,10 +183,10 @@ mod tests {
                 "  took 1.0 s: dovecot.index.log of /system.slice/dovecot.service on /var/mail <- journal-queue: /postgres.service; own data 2.0 ms, journal 946 ms, flush 100 ms",
                 "  took 984 ms: pg_control of /postgres.service on /var/lib/postgresql <- transaction: likely /backup.service, held by io.max of /batch.slice; journal 784 ms, other 200 ms, as seen at ticks",
                 "  failed with error 5 after 5.0 s: a file of /kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod3f.slice/cri-containerd-9e1c.scope on /var/lib/etcd <- not seen; other 5.0 s, as seen at ticks",
-                "  and 1 more",
+                "  and 2 more",
                 "held by limits now:",
-                "  sda: /backup.service holds 12 writes for 3.2 s, wbps=262144",
-                "  sda: /batch.slice holds 1 read of /reader.service for 41 ms, rbps=1048576 riops=100",
+                "  sda: /backup.service holds 12 writes for 3.2 s, wbps=262144, 98 % used, held something 71 % of the last minute",
+                "  sda: /batch.slice holds 1 read of /reader.service for 41 ms, rbps=1048576 riops=100, held something 2 % of the last minute",
                 "who waited for whom, last minute:",
                 "  /postgres.service <- /backup.service, journal-data, 51.3 s",
                 "  /kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod3f.slice/cri-containerd-9e1c.scope <- /backup.service, transaction, 7.4 s",

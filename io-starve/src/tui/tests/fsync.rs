@@ -135,7 +135,7 @@ fn the_selected_fsync_stays_selected_when_it_ends_and_is_read_to_its_end() {
     press(&mut app, &[Key::Esc]);
     assert_eq!((app.view, app.fsync_index()), (View::Fsync, Some(0)));
     press(&mut app, &vec![Key::Down; 50]);
-    assert_eq!(app.fsync_index(), Some(4));
+    assert_eq!(app.fsync_index(), Some(5));
     press(&mut app, &[Key::Tab]);
     assert_eq!(app.view, View::Coverage);
     press(&mut app, &[Key::BackTab, Key::BackTab]);

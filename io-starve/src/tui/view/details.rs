@@ -11,7 +11,10 @@ use crate::{
         finding::{CloseReason, Confidence, Evidence, Finding, Place, Rule, SyncNote},
         fsync_words,
     },
-    model::{observation::Owner, snapshot::DeviceView},
+    model::{
+        observation::{Call, Owner},
+        snapshot::DeviceView,
+    },
     output::format,
     tui::{app::Target, theme::Role},
 };
@@ -162,12 +165,10 @@ fn victim(screen: &Screen<'_>, f: &Finding) -> String {
 }
 
 fn fsync(screen: &Screen<'_>, f: &Finding, sync: &SyncNote) -> String {
-    let file = sync.file.as_ref();
-    let mut out = format!(
-        "fsync of {} by {}",
-        file.map_or_else(|| "a file".to_owned(), |n| screen.safe(n)),
-        screen.owner(f.victim)
-    );
+    let file = sync.file.as_ref().map(|n| screen.safe(n));
+    let call = f.evidence.fsync.as_ref().map_or(Call::Fsync, |e| e.call);
+    let called = fsync_words::called(call, file.as_deref());
+    let mut out = format!("{called} by {}", screen.owner(f.victim));
     if let Some(mountpoint) = &sync.mountpoint {
         out += &format!(", on {}", screen.safe(mountpoint));
     }
@@ -210,9 +211,10 @@ fn served(screen: &Screen<'_>, f: &Finding) -> Vec<String> {
             };
             if let Some(limit) = &c.limit {
                 line += &format!(
-                    ", held by the limit of {}: {}",
+                    ", held by the limit of {}: {}, {}",
                     screen.owner(limit.group),
-                    fsync_words::limits(&limit.limits)
+                    fsync_words::limits(&limit.limits),
+                    fsync_words::bite(limit.used, limit.held_share)
                 );
             }
             if !c.tasks.is_empty() {

@@ -288,7 +288,7 @@ fn narrow(screen: &Screen<'_>, f: &FsyncView, width: usize, selected: bool) -> L
 /// `base.db on /srv` in at most `room` columns.
 fn file_on(screen: &Screen<'_>, f: &FsyncView, room: usize) -> String {
     let ellipsis = screen.look.theme.ellipsis();
-    let file = screen.safe(f.file.as_deref().unwrap_or("a file"));
+    let file = screen.safe(f.what());
     let place = screen.safe(&f.filesystem);
     let free = room.saturating_sub(4);
     let place = text::cut(

@@ -45,8 +45,17 @@ fn held(screen: &Screen<'_>, hold: &HoldView, room: usize) -> String {
         words::held(hold, &device, &name)
     };
     let limits = format!(", {}", fsync_words::limits(&hold.limits));
+    let bite = format!(
+        "{limits}, {}",
+        fsync_words::bite(hold.used, hold.held_share)
+    );
     // Who holds says more than what is set: names are not cut to pieces for that.
-    for (end, names) in [(limits.as_str(), &NAMES[..7]), ("", &NAMES[..])] {
+    let ends = [
+        (bite.as_str(), &NAMES[..1]),
+        (limits.as_str(), &NAMES[..7]),
+        ("", &NAMES[..]),
+    ];
+    for (end, names) in ends {
         let free = room.saturating_sub(text::width(end));
         let mut forms = names.iter().map(|most| form(*most));
         if let Some(words) = forms.find(|w| text::width(w) <= free) {
