@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use serde_with::serde_as;
 
 use super::culprits::Tally;
-use super::finding::{CloseReason, Confidence, Finding, Kind, LossNote, Rule};
+use super::finding::{CloseReason, Confidence, Culprit, Finding, Kind, LimitHit, LossNote, Rule};
 use super::settings::Settings;
 use super::{Change, Context, DETECTORS, Judgement, Key, advice, ms};
 use crate::model::Model;
@@ -228,7 +228,8 @@ impl Active {
                 .count(model, device, others, j.begin_ns.max(f.since_ns));
             f.culprits = self.tally.culprits(device);
         }
-        if let Some(sync) = j.sync {
+        if let Some(mut sync) = j.sync {
+            keep_lifted_limits(&mut sync.culprits, &f.culprits);
             f.culprits.clone_from(&sync.culprits);
             f.device = sync.device;
             f.sync = Some(sync);
@@ -275,10 +276,23 @@ impl Active {
     }
 }
 
+/// A limit that was lifted while somebody waited for it is told as it was.
+fn keep_lifted_limits(now: &mut [Culprit], before: &[Culprit]) {
+    for limit in now.iter_mut().filter_map(|c| c.limit.as_mut()) {
+        let of_old = before.iter().filter_map(|c| c.limit);
+        let same = |l: &LimitHit| (l.group, l.dev) == (limit.group, limit.dev);
+        if limit.limits.is_empty()
+            && let Some(old) = of_old.into_iter().find(same)
+        {
+            *limit = old;
+        }
+    }
+}
+
 /// The first culprit is clearly ahead of the one that was first before.
 fn leads(f: &Finding, before: Option<Owner>) -> bool {
     let share = |owner: Option<Owner>| {
-        let of = |c: &&super::finding::Culprit| Some(c.owner) == owner;
+        let of = |c: &&Culprit| Some(c.owner) == owner;
         f.culprits.iter().find(of).map_or(0.0, |c| c.share)
     };
     f.culprits

@@ -19,9 +19,15 @@ pub struct Ext4(TempDir);
 
 impl Ext4 {
     pub fn new(disk: &Disk, options: &str) -> Ext4 {
+        Ext4::made(disk, &[], options)
+    }
+
+    /// With further arguments for mkfs.
+    pub fn made(disk: &Disk, mkfs: &[&str], options: &str) -> Ext4 {
         // What mkfs leaves for later is written by a thread of the kernel while the test runs.
         let now = "lazy_itable_init=0,lazy_journal_init=0";
-        output(Command::new("mkfs.ext4").args(["-q", "-E", now, disk.path()]));
+        let mut make = Command::new("mkfs.ext4");
+        output(make.args(["-q", "-E", now]).args(mkfs).arg(disk.path()));
         let dir = tempfile::tempdir().unwrap();
         let mut mount = Command::new("mount");
         mount.args(["-t", "ext4", "-o", options, disk.path()]);
@@ -60,16 +66,22 @@ impl Disk {
 impl Group {
     /// Lets it write so many bytes a second to a disk; `None`: as many as it can.
     pub fn limit_writes(&self, disk: &Disk, bytes: Option<u64>) {
+        self.limit(disk, ("write_bps", "wbps"), bytes);
+    }
+
+    /// The same in writes.
+    pub fn limit_write_count(&self, disk: &Disk, writes: Option<u64>) {
+        self.limit(disk, ("write_iops", "wiops"), writes);
+    }
+
+    fn limit(&self, disk: &Disk, (v1, v2): (&str, &str), limit: Option<u64>) {
         let dev = disk.dev().replace(',', ":");
-        let (v1, v2) = (
-            self.dir().join("blkio.throttle.write_bps_device"),
-            self.dir().join("io.max"),
-        );
+        let v1 = self.dir().join(format!("blkio.throttle.{v1}_device"));
         if v1.exists() {
-            fs::write(v1, format!("{dev} {}", bytes.unwrap_or(0))).unwrap();
+            fs::write(v1, format!("{dev} {}", limit.unwrap_or(0))).unwrap();
         } else {
-            let bytes = bytes.map_or("max".to_owned(), |n| n.to_string());
-            fs::write(v2, format!("{dev} wbps={bytes}")).unwrap();
+            let limit = limit.map_or("max".to_owned(), |n| n.to_string());
+            fs::write(self.dir().join("io.max"), format!("{dev} {v2}={limit}")).unwrap();
         }
     }
 

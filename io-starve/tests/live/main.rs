@@ -15,6 +15,7 @@ mod fsync;
 mod fsync_hidden;
 #[cfg(feature = "faults")]
 mod hidden;
+mod journal_stall;
 mod machine;
 #[path = "../pty/mod.rs"]
 mod pty;

@@ -45,6 +45,7 @@ pub enum Span {
     Hold(Hold),
     Checkpoint(Checkpoint),
     Holder(Holder),
+    Limit(Fact),
 }
 
 fn task(pid: u32) -> Task {
@@ -70,7 +71,8 @@ fn fs_of(word: &str) -> Result<(DevId, u64), String> {
 /// `fsync OWNER FS/INODE TID [file=] [journal=T] [flush=T] [commit=N] [for=data|journal|...] [result=N]`,
 /// `commit FS N [locking=T] [flushing=T] [logging=T] [waits=INODE:OWNER:T] [for=]`,
 /// `hold DISK GROUP N [owner=] [file=FS/INODE] [reads]`,
-/// `call CALL OWNER FS TID for=transaction|journal-space|journal`, `checkpoint OWNER FS TID`, `holder OWNER TID`.
+/// `call CALL OWNER FS TID for=transaction|journal-space|journal`, `checkpoint OWNER FS TID`, `holder OWNER TID`,
+/// `limit CGROUP DISK [wbps=N]`: set when it begins.
 pub fn span(words: &[&str], from_ms: u64) -> Result<Option<Span>, String> {
     let begin_ns = ns(from_ms as i64);
     Ok(Some(match words {
@@ -126,6 +128,7 @@ pub fn span(words: &[&str], from_ms: u64) -> Result<Option<Span>, String> {
             tid: u32::try_from(number_of(tid)?).map_err(|e| e.to_string())?,
             begin_ns,
         }),
+        ["limit", words @ ..] => Span::Limit(limit(words)?),
         ["holder", owner, tid] => Span::Holder(Holder {
             owner: owner_of(owner)?,
             task: task(u32::try_from(number_of(tid)?).map_err(|e| e.to_string())?),
@@ -215,7 +218,8 @@ impl Span {
             Span::Hold(h) if lasts => o.holds.push(*h),
             Span::Checkpoint(c) if lasts => o.checkpoints.push(c.clone()),
             Span::Holder(h) if lasts => o.holders.push(h.clone()),
-            Span::Hold(_) | Span::Checkpoint(_) | Span::Holder(_) => {}
+            Span::Limit(fact) if lasts && at_ms < from_ms + tick_ms => o.facts.push(fact.clone()),
+            Span::Limit(_) | Span::Hold(_) | Span::Checkpoint(_) | Span::Holder(_) => {}
         }
     }
 }
