@@ -28,6 +28,7 @@ pub const KINDS: &[&str] = &[
     "device-stall",
     "queue-stuck",
     "fsync-serialization",
+    "journal-stall",
 ];
 
 /// One scenario file.

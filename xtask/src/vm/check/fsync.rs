@@ -1,4 +1,4 @@
-//! Findings about fsyncs: against the clock of the program that syncs.
+//! Findings about fsyncs, and other calls that wait for a journal: against the clock of the program that calls.
 
 use super::{LATE_TICK, MS, Report, SKIPPED_RUNS, TICK, loss};
 use crate::vm::{
@@ -6,9 +6,10 @@ use crate::vm::{
     scenario::Scenario,
 };
 
-/// Defaults of `--fsync-ms` and `--fsync-factor`.
+/// Defaults of `--fsync-ms`, `--fsync-factor` and `--journal-ms`.
 const FSYNC_MS: u64 = 200;
 const FSYNC_FACTOR: u64 = 5;
+const JOURNAL_MS: u64 = 1_000;
 /// From condition to alert, in ticks, and one that emulation may make late.
 const LATE_TICKS: u64 = 3;
 
@@ -22,7 +23,7 @@ pub fn check(
 ) {
     for a in alerts
         .iter()
-        .filter(|a| a.text("/kind") == "fsync-serialization")
+        .filter(|a| ["fsync-serialization", "journal-stall"].contains(&a.text("/kind")))
     {
         let nameless = a
             .json
@@ -52,7 +53,12 @@ pub fn check(
         }
     }
     for f in &s.expect.findings {
-        let Some(job) = &f.fsync_job else { continue };
+        let (job, max_at, warning_ms, ticks) = match (&f.fsync_job, &f.call_job) {
+            (Some(job), _) => (job, "/jobs/0/sync/lat_ns/max", FSYNC_MS, 0),
+            // It is seen at the first tick in it, and no longer at the first after it.
+            (None, Some(job)) => (job, "/jobs/0/read/clat_ns/max", JOURNAL_MS, 1),
+            (None, None) => continue,
+        };
         let victim = format!(
             "/{}{}",
             s.name,
@@ -65,7 +71,7 @@ pub fn check(
             continue;
         };
         let max_ns = r.fio.get(job).and_then(|json| {
-            json.pointer("/jobs/0/sync/lat_ns/max")
+            json.pointer(max_at)
                 .and_then(serde_json::Value::as_u64)
         });
         let longest = alerts
@@ -76,34 +82,34 @@ pub fn check(
         let (Some(max_ns), Some(longest)) = (max_ns, longest) else {
             report
                 .problems
-                .push(format!("{job}: no fsync to compare with"));
+                .push(format!("{job}: no call to compare with"));
             continue;
         };
         report.notes.push(format!(
-            "{victim}: longest fsync {longest} ms, by fio {} ms; found after {} ms",
+            "{victim}: longest call {longest} ms, by fio {} ms; found after {} ms",
             max_ns / MS,
             open.number("/duration_ms").unwrap_or_default()
         ));
         let partly_seen = loss(observed, SKIPPED_RUNS) > 0;
         // Between fio's clock and the file system lies the emulated system call. Behind a queue only some of the fsyncs meet the rule, and
         // fio's longest need not be one of them.
-        let alike = f.mechanism.as_deref() == Some("journal-data");
+        let alike = ["journal-data", "checkpoint"].map(Some).contains(&f.mechanism.as_deref());
         let told = longest * MS;
-        let slack = (max_ns / 20).max(10 * MS);
+        let slack = (max_ns / 20).max(10 * MS) + ticks * TICK;
         if !partly_seen && (told > max_ns + slack || alike && told + slack < max_ns) {
             report.problems.push(format!(
-                "{victim}: the longest fsync took {} ms by fio, and is told as {longest} ms",
+                "{victim}: the longest call took {} ms by fio, and is told as {longest} ms",
                 max_ns / MS
             ));
         }
         let alone = open.number("/evidence/fsync/alone_ms").unwrap_or_default();
-        let met = FSYNC_MS.max(alone * FSYNC_FACTOR);
+        let met = warning_ms.max(alone * FSYNC_FACTOR);
         let late = if loss(observed, LATE_TICK) > 0 { 6 } else { 0 };
         let latest = met + (LATE_TICKS + late) * TICK / MS;
         let found = open.number("/duration_ms").unwrap_or(u64::MAX);
         if !partly_seen && found > latest {
             report.problems.push(format!(
-                "{victim}: found when its fsync had waited for {found} ms, the rule was met at {met} ms"
+                "{victim}: found when its call had waited for {found} ms, the rule was met at {met} ms"
             ));
         }
     }

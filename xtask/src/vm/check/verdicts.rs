@@ -307,12 +307,11 @@ fn misses(s: &Scenario, f: &ExpectedFinding, open: &Alert, alerts: &[&Alert]) ->
     if !said.iter().any(|a| culprits(a) == order) {
         misses.push(format!("its culprits are {:?}", culprits(open)));
     }
-    if let Some(want) = f.limit_wbps
-        && !said
-            .iter()
-            .any(|a| a.number("/culprits/0/limit/wbps") == Some(want))
-    {
-        misses.push(format!("its limit is not wbps={want}"));
+    for (name, want) in [("wbps", f.limit_wbps), ("wiops", f.limit_wiops)] {
+        let at = format!("/culprits/0/limit/{name}");
+        if want.is_some() && !said.iter().any(|a| a.number(&at) == want) {
+            misses.push(format!("its limit is not {name}={}", want.unwrap_or(0)));
+        }
     }
     if let Some(want) = f.before_attach
         && open.json.pointer("/evidence/before_attach") != Some(&want.into())

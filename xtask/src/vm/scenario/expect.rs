@@ -90,9 +90,13 @@ pub struct ExpectedFinding {
     pub limit_cgroup: Option<String>,
     /// That limit, in bytes written a second.
     pub limit_wbps: Option<u64>,
+    /// The same in writes a second.
+    pub limit_wiops: Option<u64>,
     /// The fio job whose fsyncs it is about: its longest agrees with fio's own clock (behind a queue, is no longer), and the finding
     /// opened while the fsync waited.
     pub fsync_job: Option<String>,
+    /// The fio job (ioengine filecreate) whose other calls it is about, likewise. Such a wait is seen from tick to tick.
+    pub call_job: Option<String>,
     /// It began before io-starve was attached, and that is said.
     pub before_attach: Option<bool>,
     /// Its duration, its longest wait and the time of its close agree with the kernel's trace.
