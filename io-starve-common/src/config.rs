@@ -152,6 +152,10 @@ pub struct Offsets {
     pub regs_first: u32,
     /// Second argument of a function in `pt_regs`
     pub regs_second: u32,
+    /// Fourth argument of a function in `pt_regs`
+    pub regs_fourth: u32,
+    /// What a function returned, in `pt_regs`
+    pub regs_result: u32,
     /// `dev` in the records of the classic tracepoints of jbd2
     pub jbd2_dev: u32,
     /// `transaction` in them

@@ -25,8 +25,8 @@ pub struct SyncSlot {
     pub flush_ns: u64,
     /// `s_dev` of the filesystem.
     pub fs: u32,
-    /// 1 for fdatasync and O_DSYNC.
-    pub datasync: u32,
+    /// `SYNC_` bits.
+    pub flags: u32,
     /// The commit it waits for; valid with `journal_ns`.
     pub commit: u32,
     /// Row of [`SyncTotals`], or [`crate::wire::NO_ROW`].
@@ -34,6 +34,13 @@ pub struct SyncSlot {
     /// Last component of the file's path, NUL padded; a longer one is cut.
     pub name: [u8; NAME],
 }
+
+/// fdatasync or O_DSYNC.
+pub const SYNC_DATA: u32 = 1;
+/// An fsync of XFS.
+pub const SYNC_XFS: u32 = 2;
+/// An fsync of btrfs.
+pub const SYNC_BTRFS: u32 = 4;
 
 /// fsyncs of one owner on one filesystem, cumulative.
 #[derive(Debug, Clone, Copy, Default)]

@@ -1,5 +1,5 @@
-//! fsyncs of ext4: from ext4_sync_file_enter to _exit, which fdatasync, msync and O_SYNC writes pass too. Nothing here runs
-//! unless somebody syncs.
+//! fsyncs: of ext4 from ext4_sync_file_enter to _exit, of XFS and btrfs from the call of their functions to the return. fdatasync, msync
+//! and O_SYNC writes pass there too. Nothing here runs unless somebody syncs.
 
 use core::ffi::c_void;
 
@@ -11,8 +11,8 @@ use aya_ebpf::{
 use io_starve_common::{
     config::ABSENT,
     span::{
-        NAME, SPAN_EPOCH_SHIFT, SPANS_PER_EPOCH, SYNC_ROWS, SpanKind, SyncSlot, SyncSpan,
-        SyncTotals, TOTALS_ROWS, task_key,
+        NAME, SPAN_EPOCH_SHIFT, SPANS_PER_EPOCH, SYNC_BTRFS, SYNC_DATA, SYNC_ROWS, SYNC_XFS,
+        SpanKind, SyncSlot, SyncSpan, SyncTotals, TOTALS_ROWS, task_key,
     },
     wire::{Claim, LossKind, NO_ROW, dev_key, group_key},
 };
@@ -73,14 +73,13 @@ fn totals_of(owner: u64, fs: u32) -> u32 {
     }
 }
 
-// fs/ext4/fsync.c ext4_sync_file: TP_PROTO(struct file *file, int datasync).
-#[raw_tracepoint(tracepoint = "ext4_sync_file_enter")]
-pub fn raw_ext4_sync_enter(ctx: RawTracePointContext) -> i32 {
-    let file = ctx.arg::<Ptr>(0);
+/// The running thread begins to sync this file.
+#[inline(always)]
+fn begin(file: Ptr, flags: u32) {
     let id = bpf_get_current_pid_tgid();
     let Some(slot) = take(task_key(id as u32)) else {
         lost(LossKind::SpansDropped);
-        return 0;
+        return;
     };
     let inode = load::<Ptr, false>(file, conf!(off.file_inode));
     let dentry = load::<Ptr, false>(file, conf!(off.file_dentry));
@@ -94,20 +93,19 @@ pub fn raw_ext4_sync_enter(ctx: RawTracePointContext) -> i32 {
         (*slot).journal_ns = 0;
         (*slot).flush_ns = 0;
         (*slot).commit = 0;
-        (*slot).datasync = u32::from(ctx.arg::<i32>(1) != 0);
+        (*slot).flags = flags;
         (*slot).totals = totals_of((*slot).owner, (*slot).fs);
         (&raw mut (*slot).name).write([0; NAME]);
         let _ = bpf_probe_read_kernel_str_bytes(name, &mut (*slot).name);
         (*slot).begin_ns = now();
     }
-    0
 }
 
-// The same: TP_PROTO(struct inode *inode, int ret).
-#[raw_tracepoint(tracepoint = "ext4_sync_file_exit")]
-pub fn raw_ext4_sync_exit(ctx: RawTracePointContext) -> i32 {
+/// The running thread has synced.
+#[inline(always)]
+fn end(result: i32) {
     let Some(slot) = running() else {
-        return 0;
+        return;
     };
     let end_ns = now();
     // SAFETY: a locked map value of the running thread.
@@ -126,7 +124,7 @@ pub fn raw_ext4_sync_exit(ctx: RawTracePointContext) -> i32 {
                 Some(mut entry) => {
                     let span = entry.as_mut_ptr();
                     (*span).kind = SpanKind::Sync as u32;
-                    (*span).result = ctx.arg::<i32>(1);
+                    (*span).result = result;
                     (*span).end_ns = end_ns;
                     copy(slot, &raw mut (*span).sync);
                     entry.submit(0);
@@ -137,6 +135,20 @@ pub fn raw_ext4_sync_exit(ctx: RawTracePointContext) -> i32 {
         (*slot).begin_ns = 0;
         release(slot.cast::<Claim>());
     }
+}
+
+// fs/ext4/fsync.c ext4_sync_file: TP_PROTO(struct file *file, int datasync).
+#[raw_tracepoint(tracepoint = "ext4_sync_file_enter")]
+pub fn raw_ext4_sync_enter(ctx: RawTracePointContext) -> i32 {
+    let flags = if ctx.arg::<i32>(1) != 0 { SYNC_DATA } else { 0 };
+    begin(ctx.arg::<Ptr>(0), flags);
+    0
+}
+
+// The same: TP_PROTO(struct inode *inode, int ret).
+#[raw_tracepoint(tracepoint = "ext4_sync_file_exit")]
+pub fn raw_ext4_sync_exit(ctx: RawTracePointContext) -> i32 {
+    end(ctx.arg::<i32>(1));
     0
 }
 
@@ -165,6 +177,46 @@ unsafe fn may_tell(totals: *mut SyncTotals, now: u64) -> bool {
 
 // The entries of kprobes are written by hand: which register holds an argument is known from BTF, not from the machine that
 // compiled this.
+
+/// int fsync(struct file *file, loff_t start, loff_t end, int datasync), as struct file_operations has it.
+#[inline(always)]
+fn begin_by_call(ctx: *mut c_void, fs: u32) {
+    let datasync = load::<u64, false>(ctx as Ptr, conf!(off.regs_fourth)) as u32 != 0;
+    let file = load::<Ptr, false>(ctx as Ptr, conf!(off.regs_first));
+    begin(file, if datasync { fs | SYNC_DATA } else { fs });
+}
+
+/// fs/xfs/xfs_file.c xfs_file_fsync.
+#[unsafe(no_mangle)]
+#[unsafe(link_section = "kprobe")]
+pub fn kprobe_xfs_fsync(ctx: *mut c_void) -> u32 {
+    begin_by_call(ctx, SYNC_XFS);
+    0
+}
+
+/// fs/btrfs/file.c btrfs_sync_file.
+#[unsafe(no_mangle)]
+#[unsafe(link_section = "kprobe")]
+pub fn kprobe_btrfs_fsync(ctx: *mut c_void) -> u32 {
+    begin_by_call(ctx, SYNC_BTRFS);
+    0
+}
+
+/// Either has returned.
+#[unsafe(no_mangle)]
+#[unsafe(link_section = "kretprobe")]
+pub fn kretprobe_xfs_fsync(ctx: *mut c_void) -> u32 {
+    end(load::<u64, false>(ctx as Ptr, conf!(off.regs_result)) as i32);
+    0
+}
+
+/// See [`kretprobe_xfs_fsync`].
+#[unsafe(no_mangle)]
+#[unsafe(link_section = "kretprobe")]
+pub fn kretprobe_btrfs_fsync(ctx: *mut c_void) -> u32 {
+    end(load::<u64, false>(ctx as Ptr, conf!(off.regs_result)) as i32);
+    0
+}
 
 /// fs/jbd2/journal.c jbd2_log_wait_commit(journal_t *, tid_t): the data of the file is written, now the journal is waited for.
 #[unsafe(no_mangle)]

@@ -209,6 +209,12 @@ pub fn config(btf: &Btf, sizes: &Sizes, filtered: bool) -> Result<Config, Unknow
         regs_second: btf
             .offset("pt_regs", "si")
             .unwrap_or_else(|| btf.offset("pt_regs", "regs").map_or(ABSENT, |at| at + 8)),
+        regs_fourth: btf
+            .offset("pt_regs", "cx")
+            .unwrap_or_else(|| btf.offset("pt_regs", "regs").map_or(ABSENT, |at| at + 24)),
+        regs_result: btf
+            .offset("pt_regs", "ax")
+            .unwrap_or_else(|| either("pt_regs", "regs")),
         jbd2_dev: JBD2[0].1,
         jbd2_tid: JBD2[1].1,
     };

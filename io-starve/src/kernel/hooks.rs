@@ -24,11 +24,18 @@ pub enum Place {
     Module(&'static str),
     /// The same through its record, whose members tracefs names.
     Record(&'static str),
-    /// A function, by a kprobe.
-    Function,
+    /// A function of this module, by a kprobe; when its name ends with `%return`, the return from it.
+    Function(Module),
     /// Nowhere: a program that user space reads from when it wants to know.
     Iterator,
 }
+
+/// A module, by a tracepoint that is there when it is: subsystem, event.
+pub type Module = (&'static str, &'static str);
+
+const JBD2: Module = ("jbd2", "jbd2_start_commit");
+const XFS: Module = ("xfs", "xfs_file_fsync");
+const BTRFS: Module = ("btrfs", "btrfs_sync_file");
 
 /// One hook of the program.
 #[derive(Debug)]
@@ -259,14 +266,14 @@ pub const HOOKS: &[HookSpec] = &[
         name: "ext4_sync_file_exit",
         purpose: Purpose::Journal,
         place: Place::Module("ext4"),
-        question: "how long an fsync takes: none is followed",
+        question: "how long an fsync of ext4 takes: none is followed",
         programs: &[(0, "", "raw_ext4_sync_exit")],
     },
     // fs/jbd2/journal.c; (journal_t*, tid_t).
     HookSpec {
         name: "jbd2_log_wait_commit",
         purpose: Purpose::Journal,
-        place: Place::Function,
+        place: Place::Function(JBD2),
         question: "when an fsync has written its own data and waits for the journal: that is seen at ticks only",
         programs: &[(0, "", "kprobe_log_wait_commit")],
     },
@@ -274,16 +281,46 @@ pub const HOOKS: &[HookSpec] = &[
     HookSpec {
         name: "blkdev_issue_flush",
         purpose: Purpose::Journal,
-        place: Place::Function,
+        place: Place::Function(JBD2),
         question: "how long an fsync flushes the disk's cache: that is seen at ticks only",
         programs: &[(0, "", "kprobe_issue_flush")],
+    },
+    // fs/xfs/xfs_file.c xfs_file_fsync; (file*, loff_t, loff_t, int). There is no tracepoint at its end.
+    HookSpec {
+        name: "xfs_file_fsync%return",
+        purpose: Purpose::Journal,
+        place: Place::Function(XFS),
+        question: "how long an fsync of XFS takes: none is followed",
+        programs: &[(0, "", "kretprobe_xfs_fsync")],
+    },
+    HookSpec {
+        name: "xfs_file_fsync",
+        purpose: Purpose::Journal,
+        place: Place::Function(XFS),
+        question: "who waits in fsync of XFS",
+        programs: &[(0, "", "kprobe_xfs_fsync")],
+    },
+    // fs/btrfs/file.c btrfs_sync_file; (file*, loff_t, loff_t, int). There is no tracepoint at its end.
+    HookSpec {
+        name: "btrfs_sync_file%return",
+        purpose: Purpose::Journal,
+        place: Place::Function(BTRFS),
+        question: "how long an fsync of btrfs takes: none is followed",
+        programs: &[(0, "", "kretprobe_btrfs_fsync")],
+    },
+    HookSpec {
+        name: "btrfs_sync_file",
+        purpose: Purpose::Journal,
+        place: Place::Function(BTRFS),
+        question: "who waits in fsync of btrfs",
+        programs: &[(0, "", "kprobe_btrfs_fsync")],
     },
     // fs/ext4/fsync.c ext4_sync_file; (file*, int).
     HookSpec {
         name: "ext4_sync_file_enter",
         purpose: Purpose::Journal,
         place: Place::Module("ext4"),
-        question: "who waits in fsync",
+        question: "who waits in fsync of ext4",
         programs: &[(0, "", "raw_ext4_sync_enter")],
     },
 ];
@@ -331,6 +368,15 @@ impl HookSpec {
         match self.programs.iter().find(|(n, _, _)| *n == args) {
             Some((_, btf, raw)) => Choice::Try { btf, raw },
             None => Choice::UnknownArguments(args),
+        }
+    }
+
+    /// The tracepoint that is there when the module of this hook is; `None`: it is in no module.
+    pub fn module(&self) -> Option<(&'static str, &'static str)> {
+        match self.place {
+            Place::Kernel | Place::Iterator => None,
+            Place::Module(subsystem) | Place::Record(subsystem) => Some((subsystem, self.name)),
+            Place::Function(module) => Some(module),
         }
     }
 
@@ -396,6 +442,8 @@ mod tests {
         assert!(at("block_rq_issue") < at("block_rq_insert"));
         assert!(at("block_getrq") < at("block_bio_queue"));
         assert!(at("ext4_sync_file_exit") < at("ext4_sync_file_enter"));
+        assert!(at("xfs_file_fsync%return") < at("xfs_file_fsync"));
+        assert!(at("btrfs_sync_file%return") < at("btrfs_sync_file"));
         assert!(at("jbd2_end_commit") < at("jbd2_start_commit"));
     }
 }

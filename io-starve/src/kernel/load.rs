@@ -207,18 +207,19 @@ fn elsewhere(ebpf: &mut Ebpf, spec: &HookSpec, program: &str) -> Verdict {
             };
             ("tracepoint", attach())
         }
-        Place::Function => {
+        Place::Function((subsystem, event)) => {
             if !kprobes_exist() {
                 return Verdict::Absent;
             }
-            // The functions are those of the journal, or of no use without one.
-            if !tracefs::has("jbd2", "jbd2_start_commit") {
+            // Without their module the functions are not there, or of no use.
+            if !tracefs::has(subsystem, event) {
                 return Verdict::Waits;
             }
             let mut attach = || {
                 let program: &mut KProbe = find(ebpf, program)?.try_into()?;
                 once(program.load())?;
-                program.attach(spec.name, 0).map(|_| ())
+                let function = spec.name.trim_end_matches("%return");
+                program.attach(function, 0).map(|_| ())
             };
             ("kprobe", attach())
         }

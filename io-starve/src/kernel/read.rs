@@ -18,7 +18,7 @@ use super::{
     cgroups::{Cgroups, Hierarchy},
     config::Sizes,
     devices::Devices,
-    hooks::{HOOKS, Purpose},
+    hooks::{HOOKS, HookSpec, Purpose},
     limits::LimitReader,
     load::{Attacher, load},
     mounts::{self, Mounts},
@@ -219,7 +219,9 @@ impl Attached {
         let read = self.counters.read(&self.tables, mono_ns);
         let mut scan = self.waiting.scan(look, self.counters.samples(), mono_ns);
         let follow = spans::Follow {
-            fsyncs: self.is_attached("ext4_sync_file_exit"),
+            ext4: self.is_attached("ext4_sync_file_exit"),
+            xfs: self.is_attached("xfs_file_fsync%return"),
+            btrfs: self.is_attached("btrfs_sync_file%return"),
             commits: self.is_attached("jbd2_end_commit"),
         };
         let mut spans = self.spans.read(follow, mono_ns);
@@ -300,12 +302,14 @@ impl Attached {
     /// when a verdict changed.
     fn attach_what_is_needed(&mut self) -> bool {
         let admission = self.devices.need_admission();
-        let waits = |h: &Hook| match h.verdict {
+        let waits = |h: &Hook, spec: &HookSpec| match h.verdict {
             Verdict::NotNeeded => admission,
-            Verdict::Waits => tracefs::has_module_of(&h.name),
+            Verdict::Waits => spec
+                .module()
+                .is_some_and(|(subsystem, event)| tracefs::has(subsystem, event)),
             _ => false,
         };
-        if !self.hooks.iter().any(waits) {
+        if !self.hooks.iter().zip(HOOKS).any(|(h, s)| waits(h, s)) {
             return false;
         }
         let Ok(btf) = Btf::open(Btf::VMLINUX.as_ref()) else {
@@ -318,7 +322,7 @@ impl Attached {
         };
         let mut changed = false;
         for (old, spec) in self.hooks.iter_mut().zip(HOOKS) {
-            if waits(old) {
+            if waits(old, spec) {
                 let new = attacher.attach_one(&mut self.ebpf, spec, true);
                 changed |= new != *old;
                 *old = new;

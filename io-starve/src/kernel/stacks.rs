@@ -53,8 +53,17 @@ fn functions(text: &str) -> impl Iterator<Item = &str> {
 pub struct SyncStack {
     /// What it waits for. `None`: it runs, is gone, or its stack cannot be read.
     pub wait: Option<SyncWait>,
-    /// It is gone, or in no fsync of ext4: that is called by its address, so that it has a line of its own in each stack.
+    /// It is gone, or in no fsync: that of a filesystem is called by its address, so that it has a line of its own in each stack.
     pub elsewhere: bool,
+    /// It runs on a CPU.
+    pub runs: bool,
+}
+
+/// What filesystems call fsync.
+const SYNC_FUNCTIONS: [&str; 3] = ["ext4_sync_file", "xfs_file_fsync", "btrfs_sync_file"];
+
+fn syncs(function: &str) -> bool {
+    SYNC_FUNCTIONS.iter().any(|f| function.starts_with(f))
 }
 
 /// Reads /proc/TID/stack of one of them.
@@ -64,11 +73,13 @@ pub fn sync_stack(proc_: &Path, tid: u32) -> SyncStack {
         Ok(text) => SyncStack {
             wait: sync_wait(&text),
             elsewhere: elsewhere(&text),
+            runs: functions(&text).next().is_none(),
         },
         // Some kernels have no stacks at all.
         Err(_) => SyncStack {
             wait: None,
             elsewhere: !task.exists(),
+            runs: false,
         },
     }
 }
@@ -100,7 +111,7 @@ fn is_checkpoint(function: &str) -> bool {
 }
 
 fn wait_in(text: &str) -> Option<JournalWait> {
-    if functions(text).any(|f| f.starts_with("ext4_sync_file")) {
+    if functions(text).any(syncs) {
         return None;
     }
     let checkpoints = functions(text).any(is_checkpoint);
@@ -146,7 +157,7 @@ fn call_in(text: &str) -> Call {
 
 fn elsewhere(text: &str) -> bool {
     let mut functions = functions(text).peekable();
-    functions.peek().is_some() && !functions.any(|f| f.starts_with("ext4_sync_file"))
+    functions.peek().is_some() && !functions.any(syncs)
 }
 
 fn sync_wait(text: &str) -> Option<SyncWait> {
@@ -161,8 +172,23 @@ fn sync_wait(text: &str) -> Option<SyncWait> {
             | "add_transaction_credits"
             | "do_get_write_access"
             | "start_this_handle"
-            | "jbd2_journal_wait_updates" => SyncWait::Transaction,
-            "jbd2_log_wait_commit" | "jbd2_fc_begin_commit" => SyncWait::Journal,
+            | "jbd2_journal_wait_updates"
+            | "wait_current_trans" => SyncWait::Transaction,
+            "xlog_grant_head_wait" => SyncWait::JournalSpace,
+            "jbd2_log_wait_commit"
+            | "jbd2_fc_begin_commit"
+            | "xfs_log_force"
+            | "xfs_log_force_seq"
+            | "xfs_log_force_lsn"
+            | "xlog_wait_on_iclog"
+            | "xlog_force_lsn"
+            | "xlog_cil_force_seq"
+            | "xlog_cil_force_lsn"
+            | "btrfs_sync_log"
+            | "wait_log_commit"
+            | "btrfs_commit_transaction"
+            | "btrfs_wait_for_commit"
+            | "wait_for_commit" => SyncWait::Journal,
             "blkdev_issue_flush" => SyncWait::Flush,
             "folio_wait_writeback"
             | "wait_on_page_writeback"
@@ -170,7 +196,10 @@ fn sync_wait(text: &str) -> Option<SyncWait> {
             | "jbd2_journal_finish_inode_data_buffers"
             | "ext4_journal_finish_inode_data_buffers"
             | "do_writepages"
-            | "ext4_writepages" => SyncWait::Data,
+            | "ext4_writepages"
+            | "btrfs_start_ordered_extent"
+            | "btrfs_start_ordered_extent_nowriteback"
+            | "btrfs_wait_ordered_range" => SyncWait::Data,
             "jbd2_journal_commit_transaction" => SyncWait::JournalBlocks,
             _ => continue,
         };
@@ -253,6 +282,14 @@ mod tests {
             "add_transaction_credits",
         ];
         assert_eq!(stack(&space), Some(SyncWait::JournalSpace));
+        let log = ["xlog_wait_on_iclog", "xfs_log_force_seq", "xfs_file_fsync"];
+        assert_eq!(stack(&log), Some(SyncWait::Journal));
+        let ordered = [
+            "btrfs_start_ordered_extent",
+            "btrfs_wait_ordered_range",
+            "btrfs_sync_file",
+        ];
+        assert_eq!(stack(&ordered), Some(SyncWait::Data));
         assert_eq!(
             stack(&["wait_transaction_locked.isra.0", "ext4_create"]),
             Some(SyncWait::Transaction)

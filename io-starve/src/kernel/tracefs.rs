@@ -26,15 +26,6 @@ pub fn has(subsystem: &str, event: &str) -> bool {
     dir(subsystem, event).is_some()
 }
 
-/// True when the module of a hook that waited for it is there now.
-pub fn has_module_of(hook: &str) -> bool {
-    if hook.starts_with("ext4_") {
-        has("ext4", hook)
-    } else {
-        has("jbd2", "jbd2_start_commit")
-    }
-}
-
 /// Compares the record with what the programs expect; one that is not there yet agrees.
 ///
 /// # Errors

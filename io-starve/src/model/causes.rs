@@ -170,7 +170,10 @@ impl Scene<'_> {
             Some(SyncWait::Data) => Some(Phase::Data),
             Some(SyncWait::Other) | None if f.flush_ns.is_some() => Some(Phase::Flush),
             Some(SyncWait::Other) | None if f.journal_ns.is_some() => Some(Phase::Journal),
-            Some(SyncWait::Other) | None => self.phases.then_some(Phase::Data),
+            // Only the functions of jbd2 tell when the data is written.
+            Some(SyncWait::Other) | None => {
+                (self.phases && !self.keeps_another_log(f.fs)).then_some(Phase::Data)
+            }
         }
     }
 
@@ -211,6 +214,9 @@ impl Scene<'_> {
     }
 
     fn journal(&self, f: &Fsync) -> Cause {
+        if self.keeps_another_log(f.fs) {
+            return self.log(f);
+        }
         let Some(c) = self.commits.get(&f.fs) else {
             return Cause {
                 gaps: vec![Gap::Commit],
@@ -297,6 +303,25 @@ impl Scene<'_> {
         if !seen {
             cause.gaps.push(Gap::JournalRequests);
         }
+        cause
+    }
+
+    /// XFS and btrfs have no commits that are told of.
+    fn keeps_another_log(&self, fs: DevId) -> bool {
+        let fstype = self.filesystems.get(fs).map(|f| f.fstype.as_str());
+        matches!(fstype, Some("xfs" | "btrfs"))
+    }
+
+    /// Blocks of the log are sync writes of the kernel's own threads: they wait behind what others have in the queue, if they do.
+    fn log(&self, f: &Fsync) -> Cause {
+        let mut cause = if self.in_flight_of(f.fs, ROOT).1 > 0 {
+            self.by_traffic(f, Mechanism::JournalQueue, |owner, class| {
+                !(class == Class::SyncWrite && owner == ROOT)
+            })
+        } else {
+            unknown(Mechanism::JournalQueue)
+        };
+        cause.gaps.push(Gap::Commit);
         cause
     }
 

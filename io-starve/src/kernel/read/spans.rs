@@ -8,8 +8,9 @@ use std::{
 use aya::maps::{MapData, RingBuf};
 use io_starve_common::{
     span::{
-        CommitSpan, HELD_ROWS, HandleSpan, HeldRow, JOURNAL_ROWS, JournalRow, SYNC_ROWS, SpanKind,
-        SyncSlot, SyncSpan, SyncTotals, TOTALS_ROWS, WALK_COUNT, WALK_CURSOR, WALK_FILLED,
+        CommitSpan, HELD_ROWS, HandleSpan, HeldRow, JOURNAL_ROWS, JournalRow, SYNC_BTRFS,
+        SYNC_DATA, SYNC_ROWS, SYNC_XFS, SpanKind, SyncSlot, SyncSpan, SyncTotals, TOTALS_ROWS,
+        WALK_COUNT, WALK_CURSOR, WALK_FILLED,
     },
     wire::dev_of_key,
 };
@@ -56,6 +57,8 @@ pub struct Spans {
     doubted: BTreeSet<SyncId>,
     /// Those whose end was missed, as long as their row says that they run.
     given_up: BTreeSet<SyncId>,
+    /// Those that run and whose end is a function's return: more at once than the kernel has kretprobe instances for go unseen.
+    by_return: BTreeSet<SyncId>,
     /// What was given up, or found no room here.
     missed: u64,
     /// When the last checkpoint of a journal began of which the end was seen.
@@ -71,8 +74,20 @@ type SyncId = (u32, u64);
 /// What is followed: nothing whose end has no hook.
 #[derive(Debug, Clone, Copy)]
 pub struct Follow {
-    pub fsyncs: bool,
+    pub ext4: bool,
+    pub xfs: bool,
+    pub btrfs: bool,
     pub commits: bool,
+}
+
+impl Follow {
+    fn fsync(self, flags: u32) -> bool {
+        match (flags & SYNC_XFS != 0, flags & SYNC_BTRFS != 0) {
+            (true, _) => self.xfs,
+            (_, true) => self.btrfs,
+            _ => self.ext4,
+        }
+    }
 }
 
 /// How long a jiffy is, learned from two looks at the kernel's count.
@@ -160,6 +175,7 @@ impl Spans {
             tick: Tick::default(),
             doubted: BTreeSet::new(),
             given_up: BTreeSet::new(),
+            by_return: BTreeSet::new(),
             missed: 0,
             checkpoints_over: BTreeMap::new(),
             stalls: Stalls::default(),
@@ -188,12 +204,9 @@ impl Spans {
             ..Read::default()
         };
         // What runs comes before what ended: what ends in between is told twice, not missed, and the second time stands.
-        let mut running = self.running_fsyncs(now);
+        let mut running = self.running_fsyncs(follow, now);
         let mut commits = self.running_commits(now);
         self.ended(&mut read, now);
-        if !follow.fsyncs {
-            running.clear();
-        }
         if !follow.commits {
             commits.clear();
         }
@@ -215,12 +228,17 @@ impl Spans {
         read
     }
 
-    fn running_fsyncs(&mut self, now: u64) -> Vec<Fsync> {
-        let mut running: Vec<Fsync> = (0..self.syncs.rows())
-            .filter(|row| self.syncs.key(*row) != 0)
+    fn running_fsyncs(&mut self, follow: Follow, now: u64) -> Vec<Fsync> {
+        let rows = (0..self.syncs.rows()).filter(|row| self.syncs.key(*row) != 0);
+        let slots: Vec<SyncSlot> = rows
             .map(|row| self.syncs.read(row))
-            .filter(|s| s.begin_ns != 0 && s.begin_ns <= now)
-            .map(|s| fsync(&s, None, 0))
+            .filter(|s| s.begin_ns != 0 && s.begin_ns <= now && follow.fsync(s.flags))
+            .collect();
+        let mut running: Vec<Fsync> = slots.iter().map(|s| fsync(s, None, 0)).collect();
+        let by_return = slots.iter().zip(&running);
+        self.by_return = by_return
+            .filter(|(s, _)| s.flags & (SYNC_XFS | SYNC_BTRFS) != 0)
+            .map(|(_, f)| id(f))
             .collect();
         if !self.given_up.is_empty() {
             let rows: BTreeSet<_> = running.iter().map(id).collect();
@@ -315,13 +333,22 @@ impl Spans {
         for f in fsyncs.take(STACKS) {
             let stack = stacks::sync_stack(proc_, f.tid);
             f.waits_for = stack.wait;
-            if stack.elsewhere && self.same_tids && now.saturating_sub(f.begin_ns) >= DOUBT_NS {
+            let by_return = self.by_return.contains(&id(f));
+            let doubt = match by_return {
+                true => stack.elsewhere || stack.runs,
+                false => stack.elsewhere && now.saturating_sub(f.begin_ns) >= DOUBT_NS,
+            };
+            if doubt && self.same_tids {
                 doubted.insert(id(f));
             }
         }
         // One look may have fallen between the last function and the program that sees the end.
         let missed: BTreeSet<_> = doubted.intersection(&self.doubted).copied().collect();
-        read.fsyncs.retain(|f| !missed.contains(&id(f)));
+        let hidden = |f: &Fsync| {
+            let id = id(f);
+            missed.contains(&id) || doubted.contains(&id) && self.by_return.contains(&id)
+        };
+        read.fsyncs.retain(|f| !hidden(f));
         self.missed += missed.len() as u64;
         self.given_up.extend(missed);
         self.doubted = doubted;
@@ -399,7 +426,7 @@ fn fsync(s: &SyncSlot, end_ns: Option<u64>, result: i32) -> Fsync {
         task: None,
         begin_ns: s.begin_ns,
         end_ns,
-        datasync: s.datasync != 0,
+        datasync: s.flags & SYNC_DATA != 0,
         journal_ns: some(s.journal_ns),
         commit: some(s.journal_ns).map(|_| s.commit),
         flush_ns: some(s.flush_ns),

@@ -70,10 +70,10 @@ pub fn check(
             // Said elsewhere.
             continue;
         };
-        let max_ns = r.fio.get(job).and_then(|json| {
-            json.pointer(max_at)
-                .and_then(serde_json::Value::as_u64)
-        });
+        let max_ns = r
+            .fio
+            .get(job)
+            .and_then(|json| json.pointer(max_at).and_then(serde_json::Value::as_u64));
         let longest = alerts
             .iter()
             .filter(of_it)
@@ -93,7 +93,9 @@ pub fn check(
         let partly_seen = loss(observed, SKIPPED_RUNS) > 0;
         // Between fio's clock and the file system lies the emulated system call. Behind a queue only some of the fsyncs meet the rule, and
         // fio's longest need not be one of them.
-        let alike = ["journal-data", "checkpoint"].map(Some).contains(&f.mechanism.as_deref());
+        let alike = ["journal-data", "checkpoint"]
+            .map(Some)
+            .contains(&f.mechanism.as_deref());
         let told = longest * MS;
         let slack = (max_ns / 20).max(10 * MS) + ticks * TICK;
         if !partly_seen && (told > max_ns + slack || alike && told + slack < max_ns) {
