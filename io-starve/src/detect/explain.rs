@@ -29,7 +29,7 @@ requests of others were; critical from 10 s on.
 write (dirty and writeback memory, else what waits) needs more than 30 s at that rate; critical from 300 s on.
 The age of the oldest request and how often it was passed are evidence, not the rule: a writer that gets most of the disk has old \
 requests too. Nothing is found when those that were served waited two thirds as long themselves (a slow disk, a deep queue), when those that were served are of \
-the same class and came before it, or when the disk pauses for \
+the same class and mostly came before it, or when the disk pauses for \
 everybody.
 
 Mechanisms:

@@ -422,12 +422,15 @@ impl<'a> Disk<'a> {
             .is_some_and(|mean| gap_ns < mean.saturating_mul(ALIKE_HALVES) / 2)
     }
 
-    /// Those that are served are of the victim's own class and came before it: nothing of it was overtaken, so it waits for its turn.
+    /// Those that are served are of the victim's own class, and most of them came before it: it waits for its turn. An elevator that goes
+    /// over the disk in one direction serves some that came later on its way; write_expire bounds that.
     fn stands_in_line(&self, g: &Group<'_>, others: u64, own: u64, begin_ns: u64) -> bool {
         let class = self.device.classes.get(&g.class);
         let of_class = class.map_or(0, |f| f.ring.since(begin_ns).issues);
         let of_other_classes = others.saturating_sub(of_class.saturating_sub(own));
-        let in_line = |w: &Waiter| w.stage == Stage::Queued && w.bypasses == 0 && !w.seeded;
+        let in_line = |w: &Waiter| {
+            w.stage == Stage::Queued && w.bypasses.saturating_mul(2) < others && !w.seeded
+        };
         of_other_classes < self.cx.settings.withheld_others
             && oldest_waiter(self.cx.model, g).is_some_and(in_line)
     }

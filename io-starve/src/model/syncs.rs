@@ -126,6 +126,8 @@ impl Sync {
             let ns = border - self.attributed_to_ns;
             self.add(&scene.data_queue(&self.span), ns, edges);
             self.attributed_to_ns = border;
+            // What kept it waiting before kept it no longer.
+            self.last = None;
         }
         let ns = until.saturating_sub(self.attributed_to_ns);
         if ns > 0 {
