@@ -109,6 +109,7 @@ pub fn check(s: &Scenario, r: &Results, observed: Option<&Observed>) -> Report {
     if let Some(t) = &truth {
         verdicts::verdicts(s, observed, &alerts, t, &mut report);
         verdicts::measured(s, observed, &alerts, t, &mut report);
+        fsync::own_data(s, &alerts, &t.events, &mut report);
     }
     verdicts::expectations(s, &alerts, &mut report);
     fsync::check(s, r, observed, &alerts, &mut report);

@@ -95,6 +95,9 @@ pub struct ExpectedFinding {
     /// The fio job whose fsyncs it is about: its longest agrees with fio's own clock (behind a queue, is no longer), and the finding
     /// opened while the fsync waited.
     pub fsync_job: Option<String>,
+    /// The part of its own data is as long as one of its requests took by the kernel's trace, from submission to completion.
+    #[serde(default)]
+    pub own_data: bool,
     /// The fio job (ioengine filecreate) whose other calls it is about, likewise. Such a wait is seen from tick to tick.
     pub call_job: Option<String>,
     /// It began before io-starve was attached, and that is said.
