@@ -151,7 +151,7 @@ data=journal; not ext4 as mounted by default, nor XFS.
 `sure` means that each link from the fsync to the culprit was seen; `likely` that one was not, and which is said (under cgroup v1 the kernel \
 does not say who pays for written data). A wait that the owner's own limit causes is told with severity info.
 
-Followed are filesystems with hooks for it: ext4 now.
+Followed are ext4, and XFS and btrfs where the kernel has kprobes: of their logs no commit is told, so what waits for the log is likely only.
 
 Known false positives: services that sync into one filesystem from several cgroups of their own wait for each other by design.
 
