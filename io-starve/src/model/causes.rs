@@ -16,6 +16,11 @@ use super::observation::{
 /// Traffic is compared over this long, in ns: a few ticks, since a queue is served in bursts.
 const TRAFFIC_NS: u64 = 1_000_000_000;
 
+/// Peers are told by what they move over this long, in ns: some fsyncs of each on a slow disk.
+const PEERS_NS: u64 = 5_000_000_000;
+/// Whoever moves less than so many times what the victim does is a peer: it waits for the victim as the victim waits for it.
+const PEER_FACTOR: u64 = 2;
+
 /// The root cgroup: kernfs numbers the directories of a hierarchy from 1 on.
 const ROOT: Owner = Owner::Cgroup(1);
 
@@ -389,7 +394,16 @@ impl Scene<'_> {
         }
     }
 
-    /// Shares of the disks' traffic of late, of the owners and classes that are wanted.
+    /// What an owner moved on the disks of a filesystem, and has in flight there, in bytes.
+    fn moved(&self, fs: DevId, owner: Owner, over_ns: u64) -> u64 {
+        let from = self.now.saturating_sub(over_ns);
+        self.flows_of(fs, owner).fold(0, |sum: u64, flow| {
+            sum.saturating_add(flow.ring.since(from).bytes)
+                .saturating_add(flow.now.total_bytes())
+        })
+    }
+
+    /// Shares of the disks' traffic of late, of the owners and classes that are wanted. That of peers is nobody's.
     fn by_traffic(
         &self,
         f: &Fsync,
@@ -416,7 +430,12 @@ impl Scene<'_> {
             cause.gaps.push(Gap::Disk);
         }
         if total > 0 {
-            let of = |(owner, n): (Owner, u64)| (Some(owner), n as f64 / total as f64);
+            let own = self.moved(f.fs, f.owner, PEERS_NS);
+            let of = |(owner, n): (Owner, u64)| {
+                let peer = owner != f.owner
+                    && self.moved(f.fs, owner, PEERS_NS) < own.saturating_mul(PEER_FACTOR);
+                ((!peer).then_some(owner), n as f64 / total as f64)
+            };
             cause.shares = bytes.into_iter().filter(|(_, n)| *n > 0).map(of).collect();
         }
         cause
