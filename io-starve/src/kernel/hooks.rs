@@ -112,7 +112,7 @@ pub const HOOKS: &[HookSpec] = &[
         name: "block_bio_complete",
         purpose: Purpose::Admission,
         place: Place::Kernel,
-        question: "which bios failed before they became requests: they are given up after two seconds instead",
+        question: "which bios failed before they became requests: they are given up within a second instead",
         programs: &[(2, "btf_bio_complete", "raw_bio_complete")],
     },
     // block/blk-core.c or blk-merge.c; (request_queue*, request*, bio*) on 5.10, (bio*) since.

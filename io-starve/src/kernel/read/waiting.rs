@@ -25,8 +25,6 @@ use crate::model::observation::{
 const TOLD: usize = 4;
 /// Stacks read at a tick at most; the oldest first.
 const STACKS: usize = 32;
-/// A bio is given up when its task was seen elsewhere at two ticks and it is older than this, in ns.
-const DOUBT_NS: u64 = 2_000_000_000;
 
 /// Tells one wait from another: nothing else of this group entered this stage at this moment at this place.
 type WaitId = (GroupKey, Stage, u64, u64);
@@ -113,8 +111,9 @@ impl Scanner {
                 }
                 Stack::Submits | Stack::Unknown => {}
                 Stack::Elsewhere | Stack::Gone => {
-                    let twice = self.doubt.get(row) == Some(&waiter.since_ns);
-                    if twice && now.saturating_sub(waiter.since_ns) >= DOUBT_NS {
+                    // What a bio waits for in admission it waits for in its task's call of submit_bio. One look may have come just
+                    // before the end; at the second, before anything was said of it, it is known that the end was missed.
+                    if self.doubt.get(row) == Some(&waiter.since_ns) {
                         doubtful.push((*row, waiter.since_ns));
                     } else {
                         doubt.insert(*row, waiter.since_ns);

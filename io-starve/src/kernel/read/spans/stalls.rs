@@ -22,12 +22,14 @@ use super::{
     },
     Read, STACK_NS, Spans,
 };
-use crate::model::observation::{Call, Checkpoint, Commit, DevId, Fsync, Holder, Owner};
+use crate::model::observation::{Call, Checkpoint, Commit, DevId, Fsync, Holder, Owner, SyncWait};
 
 /// Sleeping tasks that are looked at; there are seldom more than some hundred.
 const MAX_TASKS: usize = 4_096;
 /// Stacks read at a tick at most, of tasks that were not seen in the same sleep before.
 const STACKS: usize = 64;
+/// Open files looked at of a task of which nothing else tells the filesystem.
+const FILES: usize = 64;
 /// How often a task may have gone to sleep between two ticks and still be in the same wait: it is woken when a transaction was
 /// committed, and may have to wait for the next one.
 const SWITCHES: u64 = 2;
@@ -116,7 +118,7 @@ impl Stalls {
                     found.calls.push(wait.span.clone());
                     self.waits.insert(task.tid, wait);
                 }
-                (Some(at), None) => match journal_of(proc_, task.tid, at.call, busy) {
+                (Some(at), None) => match journal_of(proc_, task.tid, at, busy) {
                     Some(fs) => {
                         let span = span(task, fs, at, now);
                         let switches = task.switches;
@@ -251,39 +253,47 @@ fn span(task: &SleepingTask, fs: DevId, at: JournalWait, now: u64) -> Fsync {
     }
 }
 
-/// Whose journal a task waits for: the only one that is busy; else that of the file it writes, or of the folder it works in. None of
-/// its memory is read, and no file of it is opened: that might wait for the same as it does.
-fn journal_of(proc_: &Path, tid: u32, call: Call, busy: &[Busy]) -> Option<DevId> {
+/// Whose journal a task waits for: the only one that it can be; else that of the file it writes, of the folder it works in, or the only
+/// one of which it has a file open. None of its memory is read, and no file of it is opened: that might wait for the same as it does.
+fn journal_of(proc_: &Path, tid: u32, at: JournalWait, busy: &[Busy]) -> Option<DevId> {
     if let Some((fs, _)) = busy.iter().find(|(_, thread)| *thread == Some(tid)) {
         return Some(*fs);
     }
-    if let [(one, _)] = busy {
-        return Some(*one);
+    // Room is made by one task, for which all others that need some wait.
+    let mut candidates: Vec<DevId> = busy.iter().map(|(fs, _)| *fs).collect();
+    if at.waits_for == SyncWait::JournalSpace && busy.iter().any(|(_, thread)| thread.is_some()) {
+        let made = busy.iter().filter(|(_, thread)| thread.is_some());
+        candidates = made.map(|(fs, _)| *fs).collect();
+    }
+    if let [one] = candidates[..] {
+        return Some(one);
     }
     let task = proc_.join(tid.to_string());
     let mounts = std::fs::read(task.join("mountinfo")).ok()?;
     let mounts = String::from_utf8_lossy(&mounts);
-    let fs = match call {
-        Call::Write => {
-            let fd = first_argument(&std::fs::read_to_string(task.join("syscall")).ok()?)?;
-            let info = std::fs::read_to_string(task.join("fdinfo").join(fd.to_string())).ok()?;
-            let id = info.lines().find_map(|l| l.strip_prefix("mnt_id:"))?.trim();
-            mounts
-                .lines()
-                .find(|l| l.split(' ').next() == Some(id))
-                .and_then(device)
-        }
-        _ => {
-            let folder = std::fs::read_link(task.join("cwd")).ok()?;
-            let mountpoint = |l: &&str| {
-                let at = l.split(' ').nth(4)?;
-                let at = unescape(at);
-                folder.starts_with(&at).then_some(at.len())
-            };
-            mounts.lines().max_by_key(mountpoint).and_then(device)
-        }
-    }?;
-    busy.iter().any(|(b, _)| *b == fs).then_some(fs)
+    let candidate = |fs: &DevId| candidates.contains(fs);
+    let of_fd = |fd: &Path| {
+        let info = std::fs::read_to_string(fd).ok()?;
+        let id = info.lines().find_map(|l| l.strip_prefix("mnt_id:"))?.trim();
+        let line = mounts.lines().find(|l| l.split(' ').next() == Some(id))?;
+        device(line).filter(candidate)
+    };
+    let fds = task.join("fdinfo");
+    if at.call == Call::Write {
+        let fd = first_argument(&std::fs::read_to_string(task.join("syscall")).ok()?)?;
+        return of_fd(&fds.join(fd.to_string()));
+    }
+    let folder = std::fs::read_link(task.join("cwd")).ok()?;
+    let mountpoint = |l: &&str| {
+        let at = unescape(l.split(' ').nth(4)?);
+        folder.starts_with(&at).then_some(at.len())
+    };
+    let of_folder = mounts.lines().max_by_key(mountpoint).and_then(device);
+    of_folder.filter(candidate).or_else(|| {
+        let open = std::fs::read_dir(&fds).ok()?.flatten().take(FILES);
+        let open: BTreeSet<DevId> = open.filter_map(|e| of_fd(&e.path())).collect();
+        open.first().copied().filter(|_| open.len() == 1)
+    })
 }
 
 /// Device of a line of mountinfo.

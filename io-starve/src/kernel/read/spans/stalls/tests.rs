@@ -22,6 +22,7 @@ const ROOM: &[&str] = &[
 ];
 const A: DevId = DevId::new(8, 1);
 const B: DevId = DevId::new(8, 2);
+const C: DevId = DevId::new(8, 3);
 
 impl Proc {
     fn new() -> Proc {
@@ -146,31 +147,53 @@ fn fsyncs_and_other_sleeps_are_no_waits_and_an_open_handle_is_told() {
 #[test]
 fn among_several_journals_the_file_or_the_folder_tells_and_else_nobody() {
     let (proc_, mut stalls) = (Proc::new(), Stalls::default());
-    let busy = [(A, None), (B, Some(8))];
-    proc_.stack(5, WRITE);
-    proc_.mounts(5);
+    let busy = [(A, Some(9)), (B, Some(8)), (C, None)];
+    let folder = |tid: u32, folder: &str| {
+        let cwd = proc_.0.path().join(tid.to_string()).join("cwd");
+        std::os::unix::fs::symlink(folder, cwd).unwrap();
+    };
+    for tid in [5, 6, 7, 10] {
+        proc_.stack(tid, if tid == 5 { WRITE } else { SPACE });
+        proc_.mounts(tid);
+    }
     proc_.write(
         5,
         "syscall",
         "1 0x4 0x7ffc 0x10 0x0 0x0 0x0 0x7ffc 0x7f00\n",
     );
     proc_.write(5, "fdinfo/4", "pos:\t0\nflags:\t01\nmnt_id:\t30\n");
-    proc_.stack(6, SPACE);
-    proc_.mounts(6);
-    std::os::unix::fs::symlink("/srv/a b/deep", proc_.0.path().join("6/cwd")).unwrap();
-    proc_.stack(7, SPACE);
-    proc_.mounts(7);
-    std::os::unix::fs::symlink("/home", proc_.0.path().join("7/cwd")).unwrap();
+    folder(6, "/srv/a b/deep");
+    folder(7, "/home");
     proc_.stack(8, ROOM);
-    let tasks = [task(5, 1), task(6, 1), task(7, 1), task(8, 1)];
+    folder(10, "/home");
+    proc_.write(10, "fdinfo/0", "pos:\t0\nmnt_id:\t21\n");
+    proc_.write(10, "fdinfo/7", "pos:\t0\nmnt_id:\t31\n");
+    let tasks = [task(5, 1), task(6, 1), task(7, 1), task(8, 1), task(10, 1)];
     let mut at = |now| look(&mut stalls, &proc_, &tasks, &busy, now).calls;
     at(100);
     let fs: Vec<_> = at(200).iter().map(|c| (c.tid, c.fs)).collect();
-    assert_eq!(fs, [(5, A), (6, A), (8, B)]);
+    assert_eq!(fs, [(5, A), (6, A), (8, B), (10, B)]);
     at(300);
     assert_eq!(
         stalls.missed(),
         1,
         "one wait of no known journal, counted once"
     );
+}
+
+#[test]
+fn who_waits_for_room_waits_for_the_one_journal_in_which_some_is_made() {
+    let (proc_, mut stalls) = (Proc::new(), Stalls::default());
+    proc_.stack(5, SPACE);
+    for now in [100, 200] {
+        look(
+            &mut stalls,
+            &proc_,
+            &[task(5, 1)],
+            &[(A, None), (B, Some(8)), (C, None)],
+            now,
+        );
+    }
+    let fs: Vec<_> = stalls.waits.values().map(|w| w.span.fs).collect();
+    assert_eq!(fs, [B]);
 }
