@@ -282,13 +282,15 @@ pub enum LossKind {
     LateTick = 10,
     /// An fsync, journal or handle found no row, or a span no room in the ring: who waited is not told.
     SpansDropped = 11,
+    /// Events that another program's trace lost, or that cannot be read in it; never counted by a live run.
+    TraceLost = 12,
 }
 
 impl LossKind {
-    /// How many kinds there are.
+    /// How many kinds the programs count; those of traces come after them.
     pub const COUNT: usize = 12;
     /// Every kind, in the order of its number.
-    pub const ALL: [LossKind; LossKind::COUNT] = [
+    pub const ALL: [LossKind; LossKind::COUNT + 1] = [
         LossKind::SlotsFull,
         LossKind::BiosFull,
         LossKind::GroupsFull,
@@ -301,6 +303,7 @@ impl LossKind {
         LossKind::SkippedRuns,
         LossKind::LateTick,
         LossKind::SpansDropped,
+        LossKind::TraceLost,
     ];
 
     /// The name used on screen, in JSON and in metrics.
@@ -318,6 +321,7 @@ impl LossKind {
             LossKind::SkippedRuns => "skipped-runs",
             LossKind::LateTick => "late-tick",
             LossKind::SpansDropped => "spans-dropped",
+            LossKind::TraceLost => "trace-lost",
         }
     }
 }

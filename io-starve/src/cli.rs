@@ -12,9 +12,12 @@ use clap::{
 };
 use jiff::SignedDuration;
 
-use crate::detect::{
-    finding::{Kind, Severity},
-    settings::Settings,
+use crate::{
+    detect::{
+        finding::{Kind, Severity},
+        settings::Settings,
+    },
+    source::input::Format,
 };
 
 /// Says who starves whom of block I/O, through which mechanism, for how long.
@@ -88,7 +91,7 @@ pub enum Command {
     Run(RunArgs),
     /// Record what is seen into a file
     Record(RecordArgs),
-    /// Replay a recording; needs no root
+    /// Replay a recording, or a trace that another program recorded; needs no root
     Replay(ReplayArgs),
     /// Replay a recording that ships inside the program
     Demo(DemoArgs),
@@ -195,8 +198,11 @@ pub struct RecordArgs {
 /// Arguments of `replay`.
 #[derive(Debug, Clone, Args)]
 pub struct ReplayArgs {
-    /// The recording; - is standard input
+    /// The recording or trace, packed or not; - is standard input
     pub file: PathBuf,
+    /// What it is, where looking at it does not tell
+    #[arg(long, value_enum, value_name = "FORMAT")]
+    pub from: Option<Format>,
     /// How to show it
     #[command(flatten)]
     pub show: ShowArgs,

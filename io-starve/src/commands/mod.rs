@@ -21,7 +21,7 @@ use crate::{
         sink::{SinkError, print},
         text,
     },
-    source::recording::RecordingError,
+    source::{input::InputError, recording::RecordingError},
     tui::TuiError,
 };
 
@@ -41,6 +41,8 @@ enum CommandError {
     Read(#[from] ReadError),
     #[error(transparent)]
     Recording(#[from] RecordingError),
+    #[error(transparent)]
+    Input(#[from] InputError),
     #[error(transparent)]
     Sink(#[from] SinkError),
     #[error(transparent)]

@@ -1,4 +1,4 @@
-//! `replay`: a recording on the screen or in lines, judged as it was, or anew with other thresholds.
+//! `replay`: a recording or a trace on the screen or in lines, judged as it was, or anew with other thresholds.
 
 use std::{
     io::{BufRead, IsTerminal},
@@ -19,8 +19,10 @@ use crate::{
     detect::settings::Settings,
     output::{alert::StopReason, focus::Focus, reporter::Audience, sink::Sink},
     source::{
-        recording::{Ending, Recording},
-        replay::Replay,
+        input::{self, Opened},
+        recording::Recording,
+        replay::{Replay, Tape},
+        trace::{Import, TICK},
     },
     tui,
 };
@@ -30,32 +32,26 @@ pub(super) async fn replay(
     matches: &ArgMatches,
     args: &ReplayArgs,
 ) -> Result<u8, CommandError> {
-    if is_dash(&args.file) {
-        return replay_input(common, matches, &args.show).await;
-    }
-    let recording = Recording::open(&args.file)?;
-    let name = args.file.file_name().unwrap_or(args.file.as_os_str());
-    let mode = tui::Mode::Replay {
-        name: name.to_string_lossy().into_owned(),
+    let (opened, name) = if is_dash(&args.file) {
+        let input = std::io::stdin();
+        if input.is_terminal() {
+            return Err(CommandError::Usage(
+                "standard input is a terminal; pipe a recording or a trace into it, or give the name of a file"
+                    .to_owned(),
+            ));
+        }
+        let name = "standard input".to_owned();
+        (input::read(Box::new(input.lock()), &name, args.from)?, name)
+    } else {
+        let name = args.file.file_name().unwrap_or(args.file.as_os_str());
+        let name = name.to_string_lossy().into_owned();
+        (input::open(&args.file, args.from)?, name)
     };
-    play(common, matches, &args.show, recording, mode).await
-}
-
-async fn replay_input(
-    common: &Common,
-    matches: &ArgMatches,
-    show: &ShowArgs,
-) -> Result<u8, CommandError> {
-    let input = std::io::stdin();
-    if input.is_terminal() {
-        return Err(CommandError::Usage(
-            "standard input is a terminal; pipe a recording into it, or give the name of a file"
-                .to_owned(),
-        ));
+    let mode = tui::Mode::Replay { name };
+    match opened {
+        Opened::Recording(recording) => play(common, matches, &args.show, *recording, mode).await,
+        Opened::Trace(trace) => play_trace(common, matches, &args.show, *trace, mode).await,
     }
-    let name = "standard input".to_owned();
-    let recording = Recording::new(input.lock(), &name)?;
-    play(common, matches, show, recording, tui::Mode::Replay { name }).await
 }
 
 /// Plays an open recording.
@@ -73,26 +69,55 @@ pub(super) async fn play<R: BufRead>(
     if recorded.check_order().is_ok() {
         settings.check_order().map_err(CommandError::Usage)?;
     }
-    let audience = Audience {
+    let session = Session::resume(recording.checkpoint(), &settings, audience(common, args))?;
+    present(common, args, session, recording, mode).await
+}
+
+/// Plays a trace, as a run that begins with it.
+async fn play_trace(
+    common: &Common,
+    matches: &ArgMatches,
+    args: &ShowArgs,
+    trace: Import,
+    mode: tui::Mode,
+) -> Result<u8, CommandError> {
+    refuse_attach_options(matches)?;
+    let settings = &common.settings;
+    settings.check_order().map_err(CommandError::Usage)?;
+    let session = Session::new(settings, &[], TICK, audience(common, args));
+    present(common, args, session, trace, mode).await
+}
+
+fn audience(common: &Common, args: &ShowArgs) -> Audience {
+    Audience {
         min_severity: args.min_severity,
         focus: Focus {
             cgroups: common.attach.cgroup.clone(),
             devices: common.attach.device.clone(),
         },
         status_ns: common.attach.status_ns(),
-    };
-    let session = Session::resume(recording.checkpoint(), &settings, audience)?;
+    }
+}
+
+/// Shows a tape in the format that is asked for.
+async fn present(
+    common: &Common,
+    args: &ShowArgs,
+    session: Session,
+    tape: impl Tape,
+    mode: tui::Mode,
+) -> Result<u8, CommandError> {
     let by_itself = match std::io::stdout().is_terminal() {
         true => ReplayFormat::Tui,
         false => ReplayFormat::Text,
     };
     let warning = match args.format.unwrap_or(by_itself) {
         ReplayFormat::Tui => {
-            let source = Replay::new(recording, Some(args.speed.unwrap_or(1.0)));
+            let source = Replay::new(tape, Some(args.speed.unwrap_or(1.0)));
             on_screen(session, source, common.screen(mode)).await?
         }
         format => {
-            let source = Replay::new(recording, args.speed);
+            let source = Replay::new(tape, args.speed);
             let format = match format {
                 ReplayFormat::Json => LineFormat::Json,
                 ReplayFormat::Text | ReplayFormat::Tui => LineFormat::Text,
@@ -107,9 +132,9 @@ pub(super) async fn play<R: BufRead>(
     Ok(0)
 }
 
-async fn on_screen<R: BufRead>(
+async fn on_screen<T: Tape>(
     mut session: Session,
-    mut source: Replay<R>,
+    mut source: Replay<T>,
     options: tui::Options,
 ) -> Result<Option<String>, CommandError> {
     let (feed, snapshots) = channel::channel(Arc::new(session.snapshot()));
@@ -133,12 +158,12 @@ async fn on_screen<R: BufRead>(
     } else {
         result.transpose()?;
     }
-    Ok(source.recording().warning())
+    Ok(source.tape().warning())
 }
 
-async fn in_lines<R: BufRead>(
+async fn in_lines<T: Tape>(
     mut session: Session,
-    mut source: Replay<R>,
+    mut source: Replay<T>,
     format: LineFormat,
 ) -> Result<Option<String>, CommandError> {
     let mut signals = Signals::catch()?;
@@ -148,14 +173,14 @@ async fn in_lines<R: BufRead>(
         lines.tick(o.mono_ns, &alerts, &session)
     })
     .await?;
-    let reason = driven.unwrap_or(match source.recording().ending() {
-        Some(Ending::Whole) => StopReason::RecordingEnded,
-        _ => StopReason::RecordingTorn,
+    let reason = driven.unwrap_or(match source.tape().is_whole() {
+        true => StopReason::RecordingEnded,
+        false => StopReason::RecordingTorn,
     });
     let alerts = session.stop(reason);
     lines.end(&alerts, &session)?;
     lines.finish()?;
-    Ok(source.recording().warning())
+    Ok(source.tape().warning())
 }
 
 /// How the kernel was read is in the recording and cannot be chosen any more.

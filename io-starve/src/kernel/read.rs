@@ -434,7 +434,7 @@ impl Attached {
 
     fn losses(&self) -> Vec<(LossKind, u64)> {
         let skipped = super::table::skipped_runs(&self.ebpf);
-        LossKind::ALL
+        LossKind::ALL[..LossKind::COUNT]
             .iter()
             .map(|kind| {
                 let n = self.tables.loss.read(*kind as u32);

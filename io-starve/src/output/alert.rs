@@ -214,7 +214,8 @@ pub struct Losses {
     /// Sum of all kinds.
     pub events: u64,
     /// Only kinds above 0: slots-full, bios-full, groups-full, devices-full, lost-completion, expired,
-    /// unmatched-completion, clock-backwards, admission-expired, skipped-runs, late-tick, spans-dropped.
+    /// unmatched-completion, clock-backwards, admission-expired, skipped-runs, late-tick, spans-dropped,
+    /// trace-lost.
     pub kinds: BTreeMap<String, u64>,
     /// Questions that cannot be answered, for want of a hook.
     pub missing: Vec<String>,

@@ -1,9 +1,13 @@
-//! Where observations come from: the kernel or a recording. In: a clock and a reader. Out: one
+//! Where observations come from: the kernel, a recording, or a trace that another program recorded. In: a clock and a reader. Out: one
 //! [`Observation`] at a time, in order. A source refuses to judge: it only delivers.
 
+mod ftrace;
+pub mod input;
+mod lines;
 pub mod live;
 pub mod recording;
 pub mod replay;
+pub mod trace;
 
 use crate::{kernel::ReadError, model::observation::Observation};
 

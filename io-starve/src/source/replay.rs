@@ -1,4 +1,4 @@
-//! A recording as a source: its observations at the pace of the run, faster, or at once.
+//! A recording or a trace as a source: its observations at the pace of the run, faster, or at once.
 
 use std::{io::BufRead, time::Duration};
 
@@ -7,13 +7,42 @@ use tokio::{
     time::{Instant, sleep_until},
 };
 
-use super::{Source, recording::Recording};
+use super::{
+    Source,
+    recording::{Ending, Recording},
+};
 use crate::{kernel::ReadError, model::observation::Observation};
 
-/// Hands out the observations of a recording.
+/// Something that holds observations of the past.
+pub trait Tape {
+    /// The next observation, `None` at the end.
+    fn next_observation(&mut self) -> Option<Observation>;
+
+    /// True when the end is where it was meant to be.
+    fn is_whole(&self) -> bool;
+
+    /// What a user must know about what was replayed, `None` when there is nothing.
+    fn warning(&self) -> Option<String>;
+}
+
+impl<R: BufRead> Tape for Recording<R> {
+    fn next_observation(&mut self) -> Option<Observation> {
+        Recording::next_observation(self)
+    }
+
+    fn is_whole(&self) -> bool {
+        self.ending() == Some(&Ending::Whole)
+    }
+
+    fn warning(&self) -> Option<String> {
+        Recording::warning(self)
+    }
+}
+
+/// Hands out the observations of a tape.
 #[derive(Debug)]
-pub struct Replay<R> {
-    recording: Recording<R>,
+pub struct Replay<T> {
+    tape: T,
     speed: Option<f64>,
     /// When the first observation was handed out, and its time in the run.
     origin: Option<(Instant, u64)>,
@@ -21,20 +50,20 @@ pub struct Replay<R> {
     next: Option<Observation>,
 }
 
-impl<R: BufRead> Replay<R> {
+impl<T: Tape> Replay<T> {
     /// Replays `speed` times as fast as the run was, or at once when there is no speed.
-    pub fn new(recording: Recording<R>, speed: Option<f64>) -> Replay<R> {
+    pub fn new(tape: T, speed: Option<f64>) -> Replay<T> {
         Replay {
-            recording,
+            tape,
             speed,
             origin: None,
             next: None,
         }
     }
 
-    /// The recording, to ask how it ended.
-    pub fn recording(&self) -> &Recording<R> {
-        &self.recording
+    /// The tape, to ask how it ended.
+    pub fn tape(&self) -> &T {
+        &self.tape
     }
 
     fn due(&mut self, mono_ns: u64) -> Option<Instant> {
@@ -47,10 +76,10 @@ impl<R: BufRead> Replay<R> {
     }
 }
 
-impl<R: BufRead> Source for Replay<R> {
+impl<T: Tape> Source for Replay<T> {
     async fn next(&mut self) -> Result<Option<Observation>, ReadError> {
         if self.next.is_none() {
-            self.next = self.recording.next_observation();
+            self.next = self.tape.next_observation();
         }
         let due = self
             .next

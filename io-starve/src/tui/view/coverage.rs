@@ -119,5 +119,6 @@ const fn meaning(kind: LossKind) -> &'static str {
         LossKind::SkippedRuns => "the kernel skipped runs of a program; any figure may be too low",
         LossKind::LateTick => "ticks came late; longest times between them may be missing",
         LossKind::SpansDropped => "fsyncs, commits or holds found no room, or their end was missed",
+        LossKind::TraceLost => "events that the trace lost, or that cannot be read in it",
     }
 }

@@ -1,0 +1,329 @@
+//! A trace as a tape: events in, observations out.
+
+use std::io;
+
+use io_starve_common::{
+    request::{F_IDLE_PRIO, F_SEEDED},
+    wire::LossKind,
+};
+
+use super::{
+    Item, Reader,
+    event::Comm,
+    notes::Notes,
+    order::{Order, Timed},
+    questions::Questions,
+    requests::{Disk, Requests},
+    tally::Tally,
+};
+use crate::{
+    model::observation::{GroupKey, Observation, Stage, Task, Waiter, Waiting},
+    source::replay::Tape,
+};
+
+/// Time between two observations, the default of a live run.
+pub const TICK: std::time::Duration = std::time::Duration::from_millis(250);
+const TICK_NS: u64 = TICK.as_nanos() as u64;
+/// After so long with nothing in flight, in ns, the rest of a pause is left out: every window and hold-down is over.
+const QUIET_NS: u64 = 60_000_000_000;
+/// Waiters told for each group and stage, as in a live run.
+const TOLD: usize = 4;
+
+/// A trace that is being read.
+pub struct Import {
+    reader: Box<dyn Reader>,
+    order: Order,
+    requests: Requests,
+    tally: Tally,
+    questions: Questions,
+    notes: Notes,
+    /// The next event, in order.
+    next: Option<Timed>,
+    /// The tick that is being filled; `None` before the first event.
+    tick_ns: Option<u64>,
+    /// The last event that was used.
+    last_ns: u64,
+    /// Wall clock less the trace's clock, in ns.
+    wall_offset: i64,
+    read_all: bool,
+    ended: bool,
+    damage: Option<io::Error>,
+}
+
+impl Import {
+    /// Reads events from here.
+    pub fn new(reader: Box<dyn Reader>) -> Import {
+        Import {
+            reader,
+            order: Order::default(),
+            requests: Requests::default(),
+            tally: Tally::default(),
+            questions: Questions::default(),
+            notes: Notes::default(),
+            next: None,
+            tick_ns: None,
+            last_ns: 0,
+            wall_offset: 0,
+            read_all: false,
+            ended: false,
+            damage: None,
+        }
+    }
+
+    /// What was odd so far.
+    pub fn notes(&self) -> &Notes {
+        &self.notes
+    }
+
+    /// The next event in order; reads until there is one.
+    fn next_event(&mut self) -> Option<Timed> {
+        loop {
+            if let Some(next) = self.order.pop(self.read_all, &mut self.notes) {
+                return Some(next);
+            }
+            if self.read_all {
+                return None;
+            }
+            match self.reader.next_item() {
+                Ok(Some(item)) => self.take(item),
+                Ok(None) => self.read_all = true,
+                Err(e) => {
+                    self.damage = Some(e);
+                    self.read_all = true;
+                }
+            }
+        }
+    }
+
+    fn take(&mut self, item: Item) {
+        match item {
+            Item::Event(event) => {
+                self.notes.events += 1;
+                self.questions.see(&event);
+                self.order.push(event, &mut self.notes);
+            }
+            Item::Lost(n) => {
+                self.notes.gaps += 1;
+                self.notes.lost = self.notes.lost.saturating_add(n.unwrap_or(0));
+                self.tally.lost(LossKind::TraceLost, n.unwrap_or(1).max(1));
+                self.order.gap();
+            }
+            Item::Overwritten(n) => {
+                self.notes.overwritten = self.notes.overwritten.saturating_add(n);
+            }
+            Item::Wall { ns, wall_ns } => {
+                self.wall_offset = wall_ns.saturating_sub(i64::try_from(ns).unwrap_or(i64::MAX));
+            }
+            Item::Foreign => self.notes.foreign += 1,
+            Item::Unreadable => {
+                self.notes.unreadable += 1;
+                self.tally.lost(LossKind::TraceLost, 1);
+            }
+        }
+    }
+
+    fn apply(&mut self, timed: &Timed) {
+        if timed.gap {
+            self.requests.doubt(&mut self.tally);
+        }
+        self.last_ns = self.last_ns.max(timed.event.ns);
+        self.requests
+            .take(&timed.event, &mut self.tally, &mut self.notes);
+    }
+
+    fn observe(&mut self, now: u64) -> Observation {
+        let mut o = Observation {
+            mono_ns: now,
+            wall_ns: i64::try_from(now)
+                .unwrap_or(i64::MAX)
+                .saturating_add(self.wall_offset),
+            ..Observation::default()
+        };
+        let end = self.read_all && self.next.is_none();
+        o.facts.extend(self.questions.fact(self.reader.name(), end));
+        self.tally.drain(&mut o);
+        for disk in self.requests.disks.values() {
+            look(disk, &mut o);
+        }
+        o.waiting.sort_by_key(|w| w.key);
+        o
+    }
+}
+
+impl Tape for Import {
+    fn next_observation(&mut self) -> Option<Observation> {
+        loop {
+            if self.next.is_none() {
+                self.next = self.next_event();
+            }
+            let Some(next) = self.next else {
+                if self.ended {
+                    return None;
+                }
+                self.ended = true;
+                // What happened since the last tick, or a trace without any block event.
+                let now = self.tick_ns.map_or(1, |_| self.last_ns);
+                return Some(self.observe(now));
+            };
+            let Some(tick) = self.tick_ns else {
+                self.tick_ns = Some(next.event.ns.saturating_add(TICK_NS));
+                self.last_ns = next.event.ns;
+                return Some(self.observe(next.event.ns));
+            };
+            if next.event.ns <= tick {
+                self.apply(&next);
+                self.next = None;
+                continue;
+            }
+            let pause = next.event.ns - tick;
+            let over = tick.saturating_sub(self.last_ns) > QUIET_NS && !self.requests.any();
+            // A gap says that nobody knows what happened in between.
+            let skip = if over || (next.gap && pause > QUIET_NS) {
+                pause / TICK_NS
+            } else {
+                0
+            };
+            let now = tick.saturating_add(skip.saturating_mul(TICK_NS));
+            self.tick_ns = Some(now.saturating_add(TICK_NS));
+            return Some(self.observe(now));
+        }
+    }
+
+    fn is_whole(&self) -> bool {
+        self.damage.is_none()
+    }
+
+    fn warning(&self) -> Option<String> {
+        let mut words = self.notes.words(self.reader.name());
+        if let Some(e) = &self.damage {
+            words += &format!("; the input is damaged ({e}), what came before was used");
+        }
+        if self.notes.events == 0 {
+            words += "; `io-starve capture-script` prints what to record";
+        }
+        Some(words)
+    }
+}
+
+/// Adds what is in flight on a disk.
+fn look(disk: &Disk, o: &mut Observation) {
+    if !disk.has_requests() {
+        return;
+    }
+    let mut all: Vec<InFlight> = Vec::with_capacity(disk.queued.len() + disk.issued.len());
+    for ((sector, order), bio) in disk.bios.waiting() {
+        all.push(InFlight {
+            key: bio.key,
+            stage: Stage::Admission,
+            since_ns: bio.since_ns,
+            order: *order,
+            sector: *sector,
+            bytes: bio.sectors << 9,
+            idle_prio: bio.idle_prio,
+            seeded: false,
+            tid: bio.tid,
+            comm: bio.comm,
+            passed: disk.sync_issued.saturating_sub(bio.come),
+            ahead: 0,
+        });
+    }
+    for (stage, places, come) in [
+        (Stage::Queued, &disk.queued, disk.left_queue),
+        (Stage::Device, &disk.issued, disk.completed),
+    ] {
+        for ((_, order), r) in places {
+            let since_ns = match stage {
+                Stage::Device => r.life.issue_ns,
+                // One whose insert was not seen waits since it was given back, at the latest.
+                _ if r.life.insert_ns == 0 => r.life.issue_ns,
+                _ => r.life.insert_ns,
+            };
+            all.push(InFlight {
+                key: r.key,
+                stage,
+                since_ns,
+                order: *order,
+                sector: r.sector,
+                bytes: r.sectors << 9,
+                idle_prio: r.life.flags & F_IDLE_PRIO != 0,
+                seeded: r.life.flags & F_SEEDED != 0,
+                tid: r.tid,
+                comm: r.comm,
+                passed: come.saturating_sub(r.come),
+                ahead: r.ahead,
+            });
+        }
+    }
+    all.sort_by_key(|i| (i.key, i.stage, i.since_ns, i.order));
+    for group in all.chunk_by(|a, b| a.key == b.key) {
+        o.waiting.push(sum(group));
+        for stage in group.chunk_by(|a, b| a.stage == b.stage) {
+            for i in stage.iter().take(TOLD) {
+                let ahead = all
+                    .iter()
+                    .filter(|other| other.stage == i.stage && other.order < i.order)
+                    .count();
+                o.waiters.push(i.waiter(ahead as u64));
+            }
+        }
+    }
+}
+
+/// One in flight, of whichever kind.
+struct InFlight {
+    key: GroupKey,
+    stage: Stage,
+    since_ns: u64,
+    order: u64,
+    sector: u64,
+    bytes: u64,
+    idle_prio: bool,
+    seeded: bool,
+    tid: u32,
+    comm: Comm,
+    /// How many left the stage since it came.
+    passed: u64,
+    /// How many were there before it.
+    ahead: u64,
+}
+
+impl InFlight {
+    /// `still_ahead` of those before it are there yet; whoever else left passed it.
+    fn waiter(&self, still_ahead: u64) -> Waiter {
+        let ahead_gone = self.ahead.saturating_sub(still_ahead);
+        Waiter {
+            key: self.key,
+            stage: self.stage,
+            since_ns: self.since_ns,
+            task: (self.tid != 0).then(|| Task {
+                pid: self.tid,
+                comm: self.comm.text(),
+            }),
+            sector: self.sector,
+            bytes: self.bytes,
+            bypasses: self.passed.saturating_sub(ahead_gone),
+            seeded: self.seeded,
+            waits_for: None,
+        }
+    }
+}
+
+fn sum(group: &[InFlight]) -> Waiting {
+    let mut w = Waiting {
+        key: group[0].key,
+        count: [0; 3],
+        bytes: [0; 3],
+        oldest_ns: [None; 3],
+        idle_prio: true,
+    };
+    for i in group {
+        let s = i.stage.index();
+        w.count[s] += 1;
+        w.bytes[s] = w.bytes[s].saturating_add(i.bytes);
+        w.oldest_ns[s] = crate::model::flow::earlier(w.oldest_ns[s], Some(i.since_ns));
+        if i.stage != Stage::Device {
+            w.idle_prio &= i.idle_prio;
+        }
+    }
+    w
+}
