@@ -28,8 +28,6 @@ pub(super) struct Bio {
     pub idle_prio: bool,
     pub tid: u32,
     pub comm: Comm,
-    /// Sync issues of the disk when it came.
-    pub come: u64,
 }
 
 /// What a bio's disk is like when the event comes.
@@ -41,8 +39,6 @@ pub(super) struct Moment {
     pub full: bool,
     /// It is known to be a disk and not a partition.
     pub known: bool,
-    /// Its sync issues.
-    pub come: u64,
 }
 
 /// Those of one disk.
@@ -143,7 +139,6 @@ impl Bios {
                 idle_prio: e.idle_prio,
                 tid: e.tid,
                 comm: e.comm,
-                come: at.come,
             },
         );
         if !self.makes_requests && self.waiting.len() > NO_REQUESTS {

@@ -2,32 +2,24 @@
 
 use std::io;
 
-use io_starve_common::{
-    request::{F_IDLE_PRIO, F_SEEDED},
-    wire::LossKind,
-};
+use io_starve_common::wire::LossKind;
 
 use super::{
     Item, Reader,
-    event::Comm,
+    look::Look,
     notes::Notes,
     order::{Order, Timed},
     questions::Questions,
-    requests::{Disk, Requests},
+    requests::Requests,
     tally::Tally,
 };
-use crate::{
-    model::observation::{GroupKey, Observation, Stage, Task, Waiter, Waiting},
-    source::replay::Tape,
-};
+use crate::{model::observation::Observation, source::replay::Tape};
 
 /// Time between two observations, the default of a live run.
 pub const TICK: std::time::Duration = std::time::Duration::from_millis(250);
 const TICK_NS: u64 = TICK.as_nanos() as u64;
 /// After so long with nothing in flight, in ns, the rest of a pause is left out: every window and hold-down is over.
 const QUIET_NS: u64 = 60_000_000_000;
-/// Waiters told for each group and stage, as in a live run.
-const TOLD: usize = 4;
 
 /// A trace that is being read.
 pub struct Import {
@@ -35,6 +27,7 @@ pub struct Import {
     order: Order,
     requests: Requests,
     tally: Tally,
+    look: Look,
     questions: Questions,
     notes: Notes,
     /// The next event, in order.
@@ -58,6 +51,7 @@ impl Import {
             order: Order::default(),
             requests: Requests::default(),
             tally: Tally::default(),
+            look: Look::default(),
             questions: Questions::default(),
             notes: Notes::default(),
             next: None,
@@ -142,10 +136,7 @@ impl Import {
         let end = self.read_all && self.next.is_none();
         o.facts.extend(self.questions.fact(self.reader.name(), end));
         self.tally.drain(&mut o);
-        for disk in self.requests.disks.values() {
-            look(disk, &mut o);
-        }
-        o.waiting.sort_by_key(|w| w.key);
+        self.look.at(&self.requests, &mut o);
         o
     }
 }
@@ -203,127 +194,4 @@ impl Tape for Import {
         }
         Some(words)
     }
-}
-
-/// Adds what is in flight on a disk.
-fn look(disk: &Disk, o: &mut Observation) {
-    if !disk.has_requests() {
-        return;
-    }
-    let mut all: Vec<InFlight> = Vec::with_capacity(disk.queued.len() + disk.issued.len());
-    for ((sector, order), bio) in disk.bios.waiting() {
-        all.push(InFlight {
-            key: bio.key,
-            stage: Stage::Admission,
-            since_ns: bio.since_ns,
-            order: *order,
-            sector: *sector,
-            bytes: bio.sectors << 9,
-            idle_prio: bio.idle_prio,
-            seeded: false,
-            tid: bio.tid,
-            comm: bio.comm,
-            passed: disk.sync_issued.saturating_sub(bio.come),
-            ahead: 0,
-        });
-    }
-    for (stage, places, come) in [
-        (Stage::Queued, &disk.queued, disk.left_queue),
-        (Stage::Device, &disk.issued, disk.completed),
-    ] {
-        for ((_, order), r) in places {
-            let since_ns = match stage {
-                Stage::Device => r.life.issue_ns,
-                // One whose insert was not seen waits since it was given back, at the latest.
-                _ if r.life.insert_ns == 0 => r.life.issue_ns,
-                _ => r.life.insert_ns,
-            };
-            all.push(InFlight {
-                key: r.key,
-                stage,
-                since_ns,
-                order: *order,
-                sector: r.sector,
-                bytes: r.sectors << 9,
-                idle_prio: r.life.flags & F_IDLE_PRIO != 0,
-                seeded: r.life.flags & F_SEEDED != 0,
-                tid: r.tid,
-                comm: r.comm,
-                passed: come.saturating_sub(r.come),
-                ahead: r.ahead,
-            });
-        }
-    }
-    all.sort_by_key(|i| (i.key, i.stage, i.since_ns, i.order));
-    for group in all.chunk_by(|a, b| a.key == b.key) {
-        o.waiting.push(sum(group));
-        for stage in group.chunk_by(|a, b| a.stage == b.stage) {
-            for i in stage.iter().take(TOLD) {
-                let ahead = all
-                    .iter()
-                    .filter(|other| other.stage == i.stage && other.order < i.order)
-                    .count();
-                o.waiters.push(i.waiter(ahead as u64));
-            }
-        }
-    }
-}
-
-/// One in flight, of whichever kind.
-struct InFlight {
-    key: GroupKey,
-    stage: Stage,
-    since_ns: u64,
-    order: u64,
-    sector: u64,
-    bytes: u64,
-    idle_prio: bool,
-    seeded: bool,
-    tid: u32,
-    comm: Comm,
-    /// How many left the stage since it came.
-    passed: u64,
-    /// How many were there before it.
-    ahead: u64,
-}
-
-impl InFlight {
-    /// `still_ahead` of those before it are there yet; whoever else left passed it.
-    fn waiter(&self, still_ahead: u64) -> Waiter {
-        let ahead_gone = self.ahead.saturating_sub(still_ahead);
-        Waiter {
-            key: self.key,
-            stage: self.stage,
-            since_ns: self.since_ns,
-            task: (self.tid != 0).then(|| Task {
-                pid: self.tid,
-                comm: self.comm.text(),
-            }),
-            sector: self.sector,
-            bytes: self.bytes,
-            bypasses: self.passed.saturating_sub(ahead_gone),
-            seeded: self.seeded,
-            waits_for: None,
-        }
-    }
-}
-
-fn sum(group: &[InFlight]) -> Waiting {
-    let mut w = Waiting {
-        key: group[0].key,
-        count: [0; 3],
-        bytes: [0; 3],
-        oldest_ns: [None; 3],
-        idle_prio: true,
-    };
-    for i in group {
-        let s = i.stage.index();
-        w.count[s] += 1;
-        w.bytes[s] = w.bytes[s].saturating_add(i.bytes);
-        w.oldest_ns[s] = crate::model::flow::earlier(w.oldest_ns[s], Some(i.since_ns));
-        if i.stage != Stage::Device {
-            w.idle_prio &= i.idle_prio;
-        }
-    }
-    w
 }

@@ -9,13 +9,14 @@ mod bios;
 mod event;
 mod import;
 mod letters;
+mod look;
 mod notes;
 mod order;
 mod questions;
 mod requests;
 mod tally;
 #[cfg(test)]
-pub mod tests;
+pub(crate) mod tests;
 
 use std::io;
 

@@ -68,10 +68,6 @@ pub(super) struct Request {
     pub sectors: u64,
     pub tid: u32,
     pub comm: Comm,
-    /// How far the disk had come when it entered this stage: requests that left it.
-    pub come: u64,
-    /// How many were in this stage before it.
-    pub ahead: u64,
     /// Number of the event by which it entered this stage.
     order: u64,
     /// Inserted anew since it was given back.
@@ -315,8 +311,6 @@ impl At<'_> {
         }
         self.disk.left_queue += 1;
         self.disk.sync_issued += u64::from(r.key.class.is_sync());
-        r.come = self.disk.completed;
-        r.ahead = self.disk.issued.len() as u64;
         r.reinserted = false;
         self.tally.issue(r.key, e.ns);
         r.order = self.order;
@@ -447,13 +441,11 @@ impl At<'_> {
 
     fn bio(&mut self) {
         let key = self.key();
-        let come = self.disk.sync_issued;
         let known = self.disk.has_requests();
         let at = Moment {
             order: self.order,
             full: self.full,
             known,
-            come,
         };
         self.disk.bios.take(self.e, key, at, self.tally);
     }
@@ -548,16 +540,12 @@ impl At<'_> {
             sectors: e.sectors,
             tid: e.tid,
             comm: e.comm,
-            come: 0,
-            ahead: 0,
             order: self.order,
             reinserted: false,
         })
     }
 
     fn into_queue(&mut self, r: &mut Request) {
-        r.come = self.disk.left_queue;
-        r.ahead = self.disk.queued.len() as u64;
         r.order = self.order;
         self.disk.queued.insert((r.sector, r.order), *r);
     }

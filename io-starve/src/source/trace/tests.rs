@@ -1,14 +1,22 @@
-use io_starve_common::class::Class;
+use std::collections::BTreeMap;
+
+use io_starve_common::{class::Class, wire::LossKind};
+use proptest::prelude::*;
 
 use super::*;
-use crate::model::observation::{DevId, Owner};
+use crate::{
+    model::observation::{DevId, Fact, GroupDelta, Observation, Owner, Stage, Verdict},
+    source::{ftrace::Ftrace, replay::Tape},
+};
+
+const SDA: DevId = DevId::new(8, 0);
 
 /// A read of 8 sectors is submitted at this time.
 pub fn event(ns: u64) -> Event {
     Event {
         ns,
         what: What::BioQueue,
-        dev: DevId::new(8, 0),
+        dev: SDA,
         class: Class::SyncRead,
         sector: 1_000,
         sectors: 8,
@@ -16,5 +24,479 @@ pub fn event(ns: u64) -> Event {
         owner: Owner::Unknown,
         tid: 7,
         comm: Comm::new(b"fio"),
+    }
+}
+
+/// Observations and notes of a text.
+pub fn replayed(text: &str) -> (Vec<Observation>, notes::Notes) {
+    let bytes = text.as_bytes().to_vec();
+    let mut import = Import::new(Box::new(Ftrace::new(std::io::Cursor::new(bytes))));
+    let all = std::iter::from_fn(|| import.next_observation()).collect();
+    (all, import.notes().clone())
+}
+
+/// Counters of a group over a whole trace.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct Sum {
+    seen: u64,
+    finished: u64,
+    merged: u64,
+    expired: u64,
+    inserts: u64,
+    issues: u64,
+    requeues: u64,
+    bytes: u64,
+    queued: (u64, u64),
+    device: (u64, u64),
+}
+
+impl Sum {
+    fn add(&mut self, d: &GroupDelta) {
+        for (to, more) in [
+            (&mut self.seen, d.seen),
+            (&mut self.finished, d.finished),
+            (&mut self.merged, d.merged),
+            (&mut self.expired, d.expired),
+            (&mut self.inserts, d.inserts),
+            (&mut self.issues, d.issues),
+            (&mut self.requeues, d.requeues),
+            (&mut self.bytes, d.bytes),
+            (&mut self.queued.0, d.stages[1].count),
+            (&mut self.queued.1, d.stages[1].sum_ns),
+            (&mut self.device.0, d.stages[2].count),
+            (&mut self.device.1, d.stages[2].sum_ns),
+        ] {
+            *to += more;
+        }
+    }
+}
+
+fn sums(all: &[Observation]) -> BTreeMap<(DevId, Class), Sum> {
+    let mut sums: BTreeMap<_, Sum> = BTreeMap::new();
+    for d in all.iter().flat_map(|o| &o.groups) {
+        sums.entry((d.key.dev, d.key.class)).or_default().add(d);
+    }
+    sums
+}
+
+fn in_flight(o: &Observation) -> u64 {
+    o.waiting.iter().map(|w| w.count.iter().sum::<u64>()).sum()
+}
+
+fn loss(o: &Observation, kind: LossKind) -> u64 {
+    o.loss.iter().find(|l| l.0 == kind).map_or(0, |l| l.1)
+}
+
+/// A line of ftrace at this time in µs.
+fn line(us: u64, what: &str, rest: &str) -> String {
+    format!(
+        "             fio-7       [000] .....  {:>4}.{:06}: {what}: 8,0 {rest} [fio]\n",
+        us / 1_000_000,
+        us % 1_000_000
+    )
+}
+
+const S: u64 = 1_000_000;
+
+#[test]
+fn a_wait_is_seen_while_it_lasts() {
+    let mut text = line(S, "block_rq_insert", "W 4096 () 100 + 8");
+    for i in 0..200 {
+        let (at, sector) = (S + i * 10_000, 1_000 + i * 8);
+        text += &line(at, "block_rq_insert", &format!("R 4096 () {sector} + 8"));
+        text += &line(
+            at + 1_000,
+            "block_rq_issue",
+            &format!("R 4096 () {sector} + 8"),
+        );
+        text += &line(
+            at + 9_000,
+            "block_rq_complete",
+            &format!("R () {sector} + 8"),
+        );
+    }
+    let (all, notes) = replayed(&text);
+    // The first event, a tick each 250 ms, the end.
+    let at: Vec<u64> = all.iter().map(|o| o.mono_ns / 1_000_000).collect();
+    assert_eq!(
+        at,
+        [
+            1_000, 1_250, 1_500, 1_750, 2_000, 2_250, 2_500, 2_750, 2_999
+        ]
+    );
+    let last = all.last().unwrap();
+    let write = last
+        .waiters
+        .iter()
+        .find(|w| w.key.class == Class::AsyncWrite)
+        .unwrap();
+    assert_eq!(
+        (write.since_ns, write.stage),
+        (1_000_000_000, Stage::Queued)
+    );
+    assert!(write.bypasses > 150, "{}", write.bypasses);
+    assert_eq!(write.task.as_ref().unwrap().comm, "fio");
+    assert_eq!(in_flight(last), 1);
+    assert_eq!(last.devices[0].issued, 200);
+    assert_eq!((notes.events, notes.ambiguous), (601, 0));
+}
+
+#[test]
+fn what_is_not_in_the_trace_is_said_once() {
+    let text: String = (0..300)
+        .map(|i| {
+            let what = ["block_rq_issue", "block_rq_complete"][i as usize % 2];
+            let size = ["4096 ()", "()"][i as usize % 2];
+            line(S + i * 10_000, what, &format!("R {size} {} + 8", i / 2))
+        })
+        .collect();
+    let (all, _) = replayed(&text);
+    let told: Vec<_> = all
+        .iter()
+        .flat_map(|o| &o.facts)
+        .filter_map(|f| match f {
+            Fact::Hooks { hooks } => Some(hooks),
+            _ => None,
+        })
+        .collect();
+    let insert = told
+        .last()
+        .unwrap()
+        .iter()
+        .find(|h| h.name == "block_rq_insert");
+    assert!(
+        matches!(&insert.unwrap().verdict, Verdict::Refused { why } if why.contains("record block_rq_insert"))
+    );
+    assert!(told.len() <= 2, "{}", told.len());
+}
+
+#[test]
+fn a_request_grows_by_merges_that_were_recorded_and_by_those_that_were_not() {
+    for recorded in [true, false] {
+        let mut text = line(S, "block_rq_insert", "W 4096 () 100 + 8");
+        text += &line(S + 1, "block_rq_insert", "W 4096 () 116 + 8");
+        if recorded {
+            text += &line(S + 2, "block_bio_backmerge", "W 108 + 8");
+            text += &line(S + 3, "block_rq_merge", "W 4096 () 116 + 8");
+            text += &line(S + 4, "block_bio_frontmerge", "W 92 + 8");
+        }
+        text += &line(S + 5, "block_rq_issue", "W 16384 () 92 + 32");
+        text += &line(S + 10, "block_rq_complete", "W () 92 + 32");
+        let (all, _) = replayed(&text);
+        let sum = sums(&all)[&(SDA, Class::AsyncWrite)];
+        assert_eq!(
+            (sum.seen, sum.finished, sum.merged),
+            (2, 1, 1),
+            "{recorded}"
+        );
+        assert_eq!((sum.queued, sum.device), ((1, 5_000), (1, 5_000)));
+        assert_eq!(sum.bytes, 16_384);
+        assert_eq!(in_flight(all.last().unwrap()), 0);
+    }
+}
+
+#[test]
+fn after_a_gap_nothing_waits_until_it_is_seen_again() {
+    let mut text = line(S, "block_rq_insert", "W 4096 () 100 + 8");
+    text += &line(S, "block_rq_insert", "W 4096 () 200 + 8");
+    text += &line(2 * S, "block_rq_insert", "R 4096 () 300 + 8");
+    text += "CPU:1 [LOST 5 EVENTS]\n";
+    text += &line(3 * S, "block_rq_insert", "R 4096 () 400 + 8");
+    text += &line(4 * S, "block_rq_issue", "W 4096 () 100 + 8");
+    text += &line(5 * S, "block_rq_complete", "W () 100 + 8");
+    let (all, notes) = replayed(&text);
+    let waiting = |s: u64| {
+        let o = all.iter().find(|o| o.mono_ns == s * 1_000_000_000).unwrap();
+        in_flight(o)
+    };
+    assert_eq!((waiting(2), waiting(3)), (3, 1));
+    let last = all.last().unwrap();
+    assert_eq!(
+        (notes.gaps, notes.lost, loss(last, LossKind::TraceLost)),
+        (1, 5, 5)
+    );
+    let sum = sums(&all)[&(SDA, Class::AsyncWrite)];
+    // The one that was issued had waited all the time.
+    assert_eq!((sum.seen, sum.expired, sum.finished), (3, 2, 1));
+    assert_eq!(sum.queued, (1, 3_000_000_000));
+}
+
+#[test]
+fn bios_of_a_partition_wait_for_the_disk_that_it_is_on() {
+    let part = |us, what: &str, rest: &str| line(us, what, rest).replace("8,0", "8,2");
+    let mut text = part(S, "block_bio_queue", "W 900 + 8");
+    text += &part(S + 1, "block_getrq", "W 900 + 8");
+    text += &line(S + 2, "block_rq_insert", "W 4096 () 900 + 8");
+    text += &part(S + 10, "block_bio_queue", "R 916 + 8");
+    text += &part(2 * S, "block_getrq", "R 916 + 8");
+    text += &line(2 * S + 1, "block_rq_issue", "R 4096 () 916 + 8");
+    let (all, _) = replayed(&text);
+    let tick = all.iter().find(|o| o.mono_ns > 1_500_000_000).unwrap();
+    let reads = tick
+        .waiting
+        .iter()
+        .find(|w| w.key.class == Class::SyncRead)
+        .unwrap();
+    assert_eq!((reads.key.dev, reads.count), (SDA, [1, 0, 0]));
+    let admitted: Vec<_> = all
+        .iter()
+        .flat_map(|o| &o.groups)
+        .filter(|g| g.stages[0].count > 0)
+        .map(|g| (g.key.dev, g.key.class, g.stages[0].sum_ns))
+        .collect();
+    assert_eq!(admitted, [(SDA, Class::SyncRead, 999_990_000)]);
+    assert!(all.iter().flat_map(|o| &o.devices).all(|d| d.dev == SDA));
+}
+
+#[test]
+fn a_bio_device_has_no_admission() {
+    let mut text = String::new();
+    for i in 0..5_000 {
+        text +=
+            &line(S + i, "block_bio_queue", &format!("R {} + 8", i * 8)).replace("8,0", "253,0");
+    }
+    let (all, _) = replayed(&text);
+    assert_eq!(in_flight(all.last().unwrap()), 0);
+    assert!(
+        all.iter()
+            .all(|o| o.groups.is_empty() && o.devices.is_empty())
+    );
+}
+
+#[test]
+fn requests_that_began_before_or_end_after_are_no_loss() {
+    let mut text = line(S, "block_rq_complete", "R () 50 + 8");
+    text += &line(S + 1, "block_rq_issue", "R 4096 () 60 + 8");
+    let (all, notes) = replayed(&text);
+    assert_eq!(notes.earlier, 1);
+    let last = all.last().unwrap();
+    assert!(last.loss.is_empty());
+    assert_eq!(in_flight(last), 1);
+    text += &line(20 * S, "block_rq_complete", "R () 70 + 8");
+    let (all, _) = replayed(&text);
+    assert_eq!(loss(all.last().unwrap(), LossKind::UnmatchedCompletion), 1);
+}
+
+#[test]
+fn a_long_pause_is_left_out_unless_something_waits() {
+    let pair = |us| {
+        line(us, "block_rq_issue", "R 4096 () 60 + 8")
+            + &line(us + 5, "block_rq_complete", "R () 60 + 8")
+    };
+    let (idle, _) = replayed(&(pair(S) + &pair(3_000 * S)));
+    assert!(idle.len() < 260, "{}", idle.len());
+    let waits = line(S, "block_rq_insert", "W 4096 () 10 + 8");
+    let (busy, _) = replayed(&(waits + &pair(3_000 * S)));
+    assert!(busy.len() > 11_000, "{}", busy.len());
+}
+
+#[test]
+fn a_driver_that_gives_back_ends_no_life_whether_or_not_it_is_told() {
+    for told in [true, false] {
+        let mut text = line(S, "block_rq_insert", "R 4096 () 10 + 8");
+        text += &line(S + 10, "block_rq_issue", "R 4096 () 10 + 8");
+        if told {
+            text += &line(S + 20, "block_rq_requeue", "R () 10 + 8");
+        }
+        text += &line(S + 30, "block_rq_insert", "R 4096 () 10 + 8");
+        text += &line(S + 40, "block_rq_issue", "R 4096 () 10 + 8");
+        text += &line(S + 50, "block_rq_complete", "R () 10 + 8");
+        let (all, _) = replayed(&text);
+        let sum = sums(&all)[&(SDA, Class::SyncRead)];
+        assert_eq!((sum.seen, sum.finished, sum.issues), (1, 1, 2), "{told}");
+        assert_eq!(
+            (sum.queued, sum.device),
+            ((1, 40_000), (1, 10_000)),
+            "{told}"
+        );
+    }
+}
+
+#[test]
+fn two_requests_at_one_sector_are_taken_by_age_and_counted() {
+    let mut text = String::new();
+    for us in [0, 100] {
+        text += &line(S + us, "block_rq_insert", "R 4096 () 10 + 8");
+    }
+    for us in [200, 300] {
+        text += &line(S + us, "block_rq_issue", "R 4096 () 10 + 8").replace("fio-7 ", "dd-8  ");
+    }
+    for us in [400, 500] {
+        text += &line(S + us, "block_rq_complete", "R () 10 + 8");
+    }
+    let (all, notes) = replayed(&text);
+    let sum = sums(&all)[&(SDA, Class::SyncRead)];
+    assert_eq!((sum.queued, sum.device), ((2, 400_000), (2, 400_000)));
+    assert_eq!(notes.ambiguous, 2);
+}
+
+#[test]
+fn no_more_is_followed_than_there_is_room_for() {
+    let mut text = String::new();
+    for i in 0..132_000 {
+        text += &line(
+            S + i,
+            "block_rq_insert",
+            &format!("R 4096 () {} + 8", i * 8),
+        );
+    }
+    let (all, _) = replayed(&text);
+    let last = all.last().unwrap();
+    assert_eq!(in_flight(last), 131_072);
+    assert_eq!(loss(last, LossKind::SlotsFull), 132_000 - 131_072);
+}
+
+/// One request of a history.
+#[derive(Debug, Clone)]
+struct Told {
+    letters: &'static str,
+    class: Class,
+    at: u64,
+    inserted: bool,
+    waits: u64,
+    served: u64,
+    requeued: bool,
+    parts: u64,
+    grows: bool,
+}
+
+fn told() -> impl Strategy<Value = Told> {
+    let class = prop::sample::select(vec![
+        ("R", Class::SyncRead),
+        ("RAM", Class::SyncRead),
+        ("W", Class::AsyncWrite),
+        ("WS", Class::SyncWrite),
+        ("FWFSM", Class::SyncWrite),
+        ("D", Class::Discard),
+    ]);
+    (
+        class,
+        0u64..3 * S,
+        any::<bool>(),
+        1u64..5 * S,
+        1u64..S,
+        any::<bool>(),
+        1u64..4,
+        any::<bool>(),
+    )
+        .prop_map(
+            |((letters, class), at, inserted, waits, served, requeued, parts, grows)| Told {
+                letters,
+                class,
+                at,
+                inserted,
+                waits,
+                served,
+                requeued,
+                parts,
+                grows: grows && inserted,
+            },
+        )
+}
+
+/// Lines with their times, and what they must come to.
+fn write(history: &[Told], expected: &mut BTreeMap<(DevId, Class), Sum>) -> Vec<(u64, String)> {
+    let mut lines = Vec::new();
+    for (i, t) in history.iter().enumerate() {
+        let mut put = |us: u64, what: &str, rest: String| {
+            lines.push((S + us, line(S + us, what, &format!("{} {rest}", t.letters))));
+        };
+        let (sector, mut sectors) = (10_000 * (i as u64 + 1), 24);
+        let issue = t.at + t.waits;
+        if t.inserted {
+            put(
+                t.at,
+                "block_rq_insert",
+                format!("{} () {sector} + {sectors}", sectors * 512),
+            );
+        }
+        if t.grows {
+            put(
+                t.at + t.waits / 2,
+                "block_bio_backmerge",
+                format!("{} + 12", sector + sectors),
+            );
+            sectors += 12;
+        }
+        let bytes = sectors * 512;
+        let mut last_issue = issue;
+        put(
+            issue,
+            "block_rq_issue",
+            format!("{bytes} () {sector} + {sectors}"),
+        );
+        if t.requeued {
+            put(
+                issue + 10,
+                "block_rq_requeue",
+                format!("() {sector} + {sectors}"),
+            );
+            put(
+                issue + 30,
+                "block_rq_issue",
+                format!("{bytes} () {sector} + {sectors}"),
+            );
+            last_issue = issue + 30;
+        }
+        let end = last_issue + t.served + t.parts;
+        let part = sectors / t.parts;
+        for p in 0..t.parts {
+            put(
+                end - t.parts + p + 1,
+                "block_rq_complete",
+                format!("() {} + {part}", sector + p * part),
+            );
+        }
+        let sum = expected.entry((SDA, t.class)).or_default();
+        sum.seen += 1;
+        sum.finished += 1;
+        sum.inserts += u64::from(t.inserted);
+        sum.issues += 1 + u64::from(t.requeued);
+        sum.requeues += u64::from(t.requeued);
+        sum.bytes += bytes;
+        if t.inserted {
+            sum.queued.0 += 1;
+            sum.queued.1 += (last_issue - t.at) * 1_000;
+        }
+        sum.device.0 += 1;
+        sum.device.1 += (end - last_issue) * 1_000;
+    }
+    lines
+}
+
+proptest! {
+    #[test]
+    fn a_text_made_from_a_history_gives_back_that_history(
+        history in prop::collection::vec(told(), 1..40),
+        noise in prop::collection::vec((0u64..9 * S, 0usize..5), 0..20),
+        crlf in any::<bool>(),
+        late in 0u64..400_000,
+    ) {
+        let mut expected = BTreeMap::new();
+        let mut lines = write(&history, &mut expected);
+        let foreign = noise.len() as u64;
+        for (us, kind) in noise {
+            let text = [
+                format!("  bash-1 [001] ..... {}.000001: sched_switch: prev_comm=x ==> next_comm=block_rq_issue\n", us / S),
+                "some other program's words\n".to_owned(),
+                line(S + us, "block_plug", "x"),
+                "\t ffffffff81 blk_mq_start_request+0x1 ([kernel.kallsyms])\n".to_owned(),
+                "\u{fffd}\u{0}\u{1b}[31m\n".to_owned(),
+            ];
+            lines.push((S + us, text[kind].clone()));
+        }
+        // Two CPUs, one of which is written out late.
+        lines.sort_by_key(|(us, text)| (us + if us % 2 == 0 { late } else { 0 }, text.clone()));
+        let mut text: String = lines.into_iter().map(|(_, line)| line).collect();
+        if crlf {
+            text = text.replace('\n', "\r\n");
+        }
+        let (all, notes) = replayed(&text);
+        prop_assert_eq!(sums(&all), expected);
+        let last = all.last().unwrap();
+        prop_assert_eq!(in_flight(last), 0);
+        prop_assert!(last.loss.is_empty(), "{:?}", last.loss);
+        prop_assert_eq!(notes.foreign, foreign);
+        prop_assert_eq!((notes.late, notes.unreadable, notes.clock_jumps), (0, 0, 0));
     }
 }
