@@ -1,15 +1,17 @@
 //! Text of ftrace: `trace` and `trace_pipe` of tracefs, `trace-cmd report`, `perf script`.
 //!
 //! In: lines. Out: items. All three print an event alike (`TP_printk` in include/trace/events/block.h); what stands before differs
-//! and is read from its end: the time, the CPU, the thread. Only clocks that count seconds are read.
+//! and is read from its end: the time, the CPU, the thread. Only clocks that count seconds are read. The tracer `blk`, which prints in the
+//! words of blkparse, is read too.
 
 use std::io::{self, BufRead};
 
 use super::{
-    lines::Lines,
+    blktrace::text::after_device,
+    lines::{Lines, Words, device, number, seconds},
     trace::{Comm, Event, Item, Reader, What, class_of_letters},
 };
-use crate::model::observation::{DevId, Owner};
+use crate::model::observation::Owner;
 
 /// Reads text of ftrace.
 pub struct Ftrace<R> {
@@ -63,7 +65,20 @@ pub fn parse(line: &[u8]) -> Option<Item> {
         }
         from = at + 1;
     }
-    other(line)
+    blk_tracer(line).or_else(|| other(line))
+}
+
+/// `… 12.345678:   7,0    Q  WS 0 + 8 [dd]`.
+fn blk_tracer(line: &[u8]) -> Option<Item> {
+    let comma = line.iter().position(|b| *b == b',')?;
+    let start = line[..comma].iter().rposition(|b| *b == b' ')?;
+    let (head, ns) = before_event(&line[..start])?;
+    let mut words = Words(&line[start..]);
+    let dev = device(words.next()?)?;
+    match ns {
+        Some(ns) => after_device(&mut words, dev, ns, thread(head)),
+        None => Some(Item::Unreadable),
+    }
 }
 
 /// True for a line that only these programs write.
@@ -129,19 +144,6 @@ fn before_event(text: &[u8]) -> Option<(&[u8], Option<u64>)> {
         return None;
     }
     Some((&text[..start], seconds(stamp)))
-}
-
-/// `12.345678` or with nine digits, in ns.
-pub(super) fn seconds(stamp: &[u8]) -> Option<u64> {
-    let dot = stamp.iter().position(|b| *b == b'.')?;
-    let fraction = &stamp[dot + 1..];
-    if !(3..=9).contains(&fraction.len()) {
-        return None;
-    }
-    let scale = 10u64.pow(9 - fraction.len() as u32);
-    number(&stamp[..dot])?
-        .checked_mul(1_000_000_000)?
-        .checked_add(number(fraction)? * scale)
 }
 
 fn event(head: &[u8], ns: u64, what: What, rest: &[u8]) -> Option<Event> {
@@ -222,41 +224,6 @@ fn thread(head: &[u8]) -> (u32, Comm) {
     (tid, Comm::new(trim(name)))
 }
 
-/// `8,16`.
-pub(super) fn device(word: &[u8]) -> Option<DevId> {
-    let comma = word.iter().position(|b| *b == b',')?;
-    let major = u32::try_from(number(&word[..comma])?).ok()?;
-    let minor = u32::try_from(number(&word[comma + 1..])?).ok()?;
-    // MINORBITS is 20 (include/linux/kdev_t.h).
-    (major < 1 << 12 && minor < 1 << 20).then(|| DevId::new(major, minor))
-}
-
-/// Words between spaces.
-pub(super) struct Words<'a>(pub &'a [u8]);
-
-impl<'a> Words<'a> {
-    pub fn next(&mut self) -> Option<&'a [u8]> {
-        let text = trim_start(self.0);
-        if text.is_empty() {
-            return None;
-        }
-        let end = text.iter().position(|b| *b == b' ').unwrap_or(text.len());
-        self.0 = &text[end..];
-        Some(&text[..end])
-    }
-}
-
-/// A number in decimal digits, nothing else.
-pub(super) fn number(digits: &[u8]) -> Option<u64> {
-    if digits.is_empty() {
-        return None;
-    }
-    digits.iter().try_fold(0u64, |n, b| {
-        let digit = b.is_ascii_digit().then(|| u64::from(b - b'0'))?;
-        n.checked_mul(10)?.checked_add(digit)
-    })
-}
-
 fn find(text: &[u8], what: &[u8]) -> Option<usize> {
     text.windows(what.len()).position(|w| w == what)
 }
@@ -269,7 +236,7 @@ fn trim_end(text: &[u8]) -> &[u8] {
     text.trim_ascii_end()
 }
 
-pub(super) fn trim(text: &[u8]) -> &[u8] {
+fn trim(text: &[u8]) -> &[u8] {
     text.trim_ascii()
 }
 

@@ -14,6 +14,10 @@ use flate2::bufread::MultiGzDecoder;
 use liblzma::{bufread::XzDecoder, stream};
 
 use super::{
+    blktrace::{
+        binary::{self, Blktrace},
+        text::{self, Blkparse},
+    },
     ftrace::{self, Ftrace},
     recording::{Recording, RecordingError},
     trace::{Import, Reader},
@@ -44,6 +48,10 @@ pub enum Format {
     TraceCmd,
     /// Text of `perf script`
     Perf,
+    /// Text of blkparse
+    Blkparse,
+    /// blktrace's binary files; those of the other CPUs are found by their names
+    Blktrace,
 }
 
 /// What was opened.
@@ -88,7 +96,8 @@ pub enum InputError {
     },
     /// Nothing that is known.
     #[error(
-        "{name} is neither a recording of io-starve nor a trace that it knows (text of tracefs, trace-cmd report or perf script); \
+        "{name} is neither a recording of io-starve nor a trace that it knows (text of tracefs, trace-cmd report, perf script \
+         or blkparse, blktrace's files); \
          if it is one of these, say which with --from"
     )]
     Unknown {
@@ -97,11 +106,61 @@ pub enum InputError {
     },
 }
 
-/// Opens a file.
+/// Opens a file. blktrace's files of one disk are opened together, whichever is named; the name without an ending will do.
 ///
 /// # Errors
 /// When it cannot be read or unpacked, or is nothing that is known.
 pub fn open(path: &Path, from: Option<Format>) -> Result<Opened, InputError> {
+    let mut first = path.to_owned();
+    if !path.exists() {
+        // As `blkparse -i sda` takes it.
+        let mut name = path.as_os_str().to_owned();
+        name.push(".blktrace.0");
+        if Path::new(&name).exists() {
+            first = name.into();
+        }
+    }
+    let name = first.display().to_string();
+    match look(open_file(&first)?, &name, from)? {
+        Looked::Recording(recording) => Ok(Opened::Recording(recording)),
+        Looked::Trace(input, Format::Blktrace) => {
+            let mut files = vec![input];
+            for other in siblings(&first) {
+                let name = other.display().to_string();
+                files.push(unpacked(Peeked::new(open_file(&other)?), &name)?);
+            }
+            Ok(trace(Box::new(Blktrace::new(files))))
+        }
+        Looked::Trace(input, format) => Ok(trace(reader(input, format))),
+    }
+}
+
+/// Opens an input that is called `name` in messages.
+///
+/// # Errors
+/// As [`open`].
+pub fn read(input: Input, name: &str, from: Option<Format>) -> Result<Opened, InputError> {
+    match look(input, name, from)? {
+        Looked::Recording(recording) => Ok(Opened::Recording(recording)),
+        Looked::Trace(input, format) => Ok(trace(reader(input, format))),
+    }
+}
+
+fn trace(reader: Box<dyn Reader>) -> Opened {
+    Opened::Trace(Box::new(Import::new(reader)))
+}
+
+fn reader(input: Input, format: Format) -> Box<dyn Reader> {
+    match format {
+        Format::Blkparse => Box::new(Blkparse::new(input)),
+        Format::Blktrace => Box::new(Blktrace::new([input])),
+        Format::Recording | Format::Ftrace | Format::TraceCmd | Format::Perf => {
+            Box::new(Ftrace::new(input))
+        }
+    }
+}
+
+fn open_file(path: &Path) -> Result<Input, InputError> {
     let failed = |source| InputError::Open {
         path: path.to_owned(),
         source,
@@ -111,15 +170,45 @@ pub fn open(path: &Path, from: Option<Format>) -> Result<Opened, InputError> {
     if file.metadata().map_err(failed)?.is_dir() {
         return Err(failed(io::Error::from(io::ErrorKind::IsADirectory)));
     }
-    let input = Box::new(BufReader::with_capacity(128 << 10, file));
-    read(input, &path.display().to_string(), from)
+    Ok(Box::new(BufReader::with_capacity(128 << 10, file)))
 }
 
-/// Opens an input that is called `name` in messages.
-///
-/// # Errors
-/// As [`open`].
-pub fn read(input: Input, name: &str, from: Option<Format>) -> Result<Opened, InputError> {
+/// The files of the other CPUs: the same name with another number, by number.
+fn siblings(path: &Path) -> Vec<PathBuf> {
+    let parts = |name: &str| {
+        let at = name.rfind(".blktrace.")? + ".blktrace.".len();
+        let digits = name[at..].bytes().take_while(u8::is_ascii_digit).count();
+        let cpu: u32 = name[at..at + digits].parse().ok()?;
+        Some((name[..at].to_owned(), cpu, name[at + digits..].to_owned()))
+    };
+    let own = path.file_name().and_then(|n| parts(n.to_str()?));
+    let folder = match path.parent() {
+        Some(folder) if folder.as_os_str().is_empty() => Path::new("."),
+        Some(folder) => folder,
+        None => return Vec::new(),
+    };
+    let (Some((stem, cpu, ending)), Ok(entries)) = (own, folder.read_dir()) else {
+        return Vec::new();
+    };
+    let mut found: Vec<(u32, PathBuf)> = entries
+        .filter_map(Result::ok)
+        .filter_map(|entry| {
+            let (s, n, e) = parts(entry.file_name().to_str()?)?;
+            (s == stem && e == ending && n != cpu).then(|| (n, entry.path()))
+        })
+        .collect();
+    found.sort();
+    found.into_iter().map(|(_, path)| path).collect()
+}
+
+/// An input, looked at.
+enum Looked {
+    Recording(Box<Recording<Input>>),
+    /// Unpacked, with its format.
+    Trace(Input, Format),
+}
+
+fn look(input: Input, name: &str, from: Option<Format>) -> Result<Looked, InputError> {
     let unpack = |source| InputError::Unpack {
         name: name.to_owned(),
         source,
@@ -127,59 +216,55 @@ pub fn read(input: Input, name: &str, from: Option<Format>) -> Result<Opened, In
     let mut raw = Peeked::new(input);
     let packing = raw.look(6, Packing::of).map_err(unpack)?;
     let is_recording = match packing {
-        Packing::Zstd => raw
-            .look(LOOK_PACKED, |raw, end| begins_as_recording(raw, end))
-            .map_err(unpack)?,
+        Packing::Zstd => raw.look(LOOK_PACKED, begins_as_recording).map_err(unpack)?,
         _ => false,
     };
     let nothing = raw.seen.is_empty();
     if from.map_or(is_recording || nothing, |f| f == Format::Recording) {
         let recording = Recording::new(raw.into_input(), name)?;
-        return Ok(Opened::Recording(Box::new(recording)));
+        return Ok(Looked::Recording(Box::new(recording)));
     }
-    let plain: Input = match packing {
-        Packing::None => Box::new(raw.into_input()),
-        Packing::Gzip => buffered(MultiGzDecoder::new(raw.into_input())),
+    let input = unpacked(raw, name)?;
+    let mut plain = Peeked::new(input);
+    let guess = match from {
+        Some(format) => Guess::Is(format),
+        None => plain.look(LOOK, Guess::of).map_err(unpack)?,
+    };
+    match guess {
+        Guess::Is(format) => Ok(Looked::Trace(plain.into_input(), format)),
+        Guess::Foreign(what, instead) => Err(InputError::Foreign {
+            name: name.to_owned(),
+            what,
+            instead,
+        }),
+        Guess::Nothing => Err(InputError::Unknown {
+            name: name.to_owned(),
+        }),
+    }
+}
+
+/// An input, unpacked.
+fn unpacked(mut raw: Peeked, name: &str) -> Result<Input, InputError> {
+    let unpack = |source| InputError::Unpack {
+        name: name.to_owned(),
+        source,
+    };
+    let packing = raw.look(6, Packing::of).map_err(unpack)?;
+    let raw = raw.into_input();
+    Ok(match packing {
+        Packing::None => raw,
+        Packing::Gzip => buffered(MultiGzDecoder::new(raw)),
         Packing::Xz => {
             let stream = stream::Stream::new_stream_decoder(XZ_MEMORY, stream::CONCATENATED)
                 .map_err(|e| unpack(e.into()))?;
-            buffered(XzDecoder::new_stream(raw.into_input(), stream))
+            buffered(XzDecoder::new_stream(raw, stream))
         }
         Packing::Zstd => {
-            let mut decoder =
-                zstd::stream::read::Decoder::with_buffer(raw.into_input()).map_err(unpack)?;
+            let mut decoder = zstd::stream::read::Decoder::with_buffer(raw).map_err(unpack)?;
             decoder.window_log_max(ZSTD_WINDOW_LOG).map_err(unpack)?;
             buffered(decoder)
         }
-    };
-    let mut plain = Peeked::new(plain);
-    let format = match from {
-        Some(format) => format,
-        None => match plain.look(LOOK, Guess::of).map_err(unpack)? {
-            Guess::Is(format) => format,
-            Guess::Foreign(what, instead) => {
-                return Err(InputError::Foreign {
-                    name: name.to_owned(),
-                    what,
-                    instead,
-                });
-            }
-            Guess::Nothing => {
-                return Err(InputError::Unknown {
-                    name: name.to_owned(),
-                });
-            }
-        },
-    };
-    let plain = plain.into_input();
-    let reader: Box<dyn Reader> = match format {
-        Format::Recording => {
-            let recording = Recording::new(plain, name)?;
-            return Ok(Opened::Recording(Box::new(recording)));
-        }
-        Format::Ftrace | Format::TraceCmd | Format::Perf => Box::new(Ftrace::new(plain)),
-    };
-    Ok(Opened::Trace(Box::new(Import::new(reader))))
+    })
 }
 
 fn buffered(input: impl Read + 'static) -> Input {
@@ -298,6 +383,9 @@ impl Guess {
                 "print it as text: perf script -i FILE | io-starve replay -",
             ));
         }
+        if binary::is_typical(start) {
+            return Some(Guess::Is(Format::Blktrace));
+        }
         let mut lines = start.split(|b| *b == b'\n').collect::<Vec<_>>();
         if !last {
             // The last one may go on.
@@ -307,6 +395,9 @@ impl Guess {
             let line = line.strip_suffix(b"\r").unwrap_or(line);
             if ftrace::is_typical(line) {
                 return Some(Guess::Is(Format::Ftrace));
+            }
+            if text::is_typical(line) {
+                return Some(Guess::Is(Format::Blkparse));
             }
         }
         None

@@ -1,6 +1,8 @@
-//! Lines of an input that may be anything: bounded, without the ends that systems differ in.
+//! Lines of an input that may be anything: bounded, without the ends that systems differ in. And words and numbers in them.
 
 use std::io::{self, BufRead};
+
+use crate::model::observation::DevId;
 
 /// A line longer than this is none of a trace.
 const MAX_LINE: usize = 64 << 10;
@@ -13,6 +15,7 @@ pub struct TooLong;
 pub struct Lines<R> {
     input: R,
     line: Vec<u8>,
+    is_cut: bool,
 }
 
 impl<R: BufRead> Lines<R> {
@@ -21,6 +24,7 @@ impl<R: BufRead> Lines<R> {
         Lines {
             input,
             line: Vec::new(),
+            is_cut: false,
         }
     }
 
@@ -41,6 +45,7 @@ impl<R: BufRead> Lines<R> {
                 return Ok(None);
             }
             let whole = end == 0 || end > part.len();
+            self.is_cut = end == 0;
             if self.line.len() + part.len() > MAX_LINE {
                 too_long = true;
                 self.line.clear();
@@ -60,6 +65,64 @@ impl<R: BufRead> Lines<R> {
         }
         Ok(Some(Ok(&self.line)))
     }
+
+    /// True when the last line had no end: the input may have been cut in it.
+    pub fn is_cut(&self) -> bool {
+        self.is_cut
+    }
+}
+
+/// Words between spaces.
+pub struct Words<'a>(pub &'a [u8]);
+
+impl<'a> Words<'a> {
+    pub fn next(&mut self) -> Option<&'a [u8]> {
+        let text = self.0.trim_ascii_start();
+        if text.is_empty() {
+            return None;
+        }
+        let end = text.iter().position(|b| *b == b' ').unwrap_or(text.len());
+        self.0 = &text[end..];
+        Some(&text[..end])
+    }
+
+    /// The next word, which stays.
+    pub fn peek(&self) -> Option<&'a [u8]> {
+        Words(self.0).next()
+    }
+}
+
+/// A number in decimal digits, nothing else.
+pub fn number(digits: &[u8]) -> Option<u64> {
+    if digits.is_empty() {
+        return None;
+    }
+    digits.iter().try_fold(0u64, |n, b| {
+        let digit = b.is_ascii_digit().then(|| u64::from(b - b'0'))?;
+        n.checked_mul(10)?.checked_add(digit)
+    })
+}
+
+/// `12.345678` or with nine digits, in ns.
+pub fn seconds(stamp: &[u8]) -> Option<u64> {
+    let dot = stamp.iter().position(|b| *b == b'.')?;
+    let fraction = &stamp[dot + 1..];
+    if !(3..=9).contains(&fraction.len()) {
+        return None;
+    }
+    let scale = 10u64.pow(9 - fraction.len() as u32);
+    number(&stamp[..dot])?
+        .checked_mul(1_000_000_000)?
+        .checked_add(number(fraction)? * scale)
+}
+
+/// `8,16`.
+pub fn device(word: &[u8]) -> Option<DevId> {
+    let comma = word.iter().position(|b| *b == b',')?;
+    let major = u32::try_from(number(&word[..comma])?).ok()?;
+    let minor = u32::try_from(number(&word[comma + 1..])?).ok()?;
+    // MINORBITS is 20 (include/linux/kdev_t.h).
+    (major < 1 << 12 && minor < 1 << 20).then(|| DevId::new(major, minor))
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! Where observations come from: the kernel, a recording, or a trace that another program recorded. In: a clock and a reader. Out: one
 //! [`Observation`] at a time, in order. A source refuses to judge: it only delivers.
 
+mod blktrace;
 mod ftrace;
 pub mod input;
 mod lines;

@@ -192,13 +192,13 @@ fn what_is_no_recording_is_named_as_such() {
         err
     };
     assert!(says(&with_bytes(b"")).contains("is empty"));
-    assert!(says(&with_bytes(b"hello\n")).contains("is not a recording"));
+    assert!(says(&with_bytes(b"hello\n")).contains("neither a recording of io-starve nor a trace"));
     let whole = std::fs::read(Run::new().record(&starvation()[..2]).path()).unwrap();
     assert!(says(&with_bytes(&whole[..40])).contains("damaged in its first frame"));
     let (code, _, err) = outcome(&mut io_starve(["replay", "/nowhere/x.rec"]));
     assert_eq!(code, 1);
     assert!(
-        err.contains("cannot read the recording /nowhere/x.rec: No such file"),
+        err.contains("cannot read /nowhere/x.rec: No such file"),
         "{err}"
     );
     let (code, _, err) = outcome(&mut io_starve(["replay", "/"]));

@@ -2,6 +2,7 @@ use io_starve_common::class::Class;
 use proptest::prelude::*;
 
 use super::*;
+use crate::model::observation::DevId;
 
 fn one(line: &str) -> Event {
     match parse(line.as_bytes()) {
@@ -59,6 +60,21 @@ fn every_event_has_its_own_words() {
         (e.dev, e.what),
         (DevId::new(259, 1_048_575), What::BioQueue)
     );
+}
+
+#[test]
+fn the_tracer_blk_is_read_too() {
+    let head = "              dd-14823   [001] d..1. 39773.063119:   7,0    ";
+    let e = one(&format!("{head}D  WS 8 + 16 [dd]"));
+    assert_eq!(
+        (e.what, e.ns, e.dev),
+        (What::Issue, 39_773_063_119_000, DevId::new(7, 0))
+    );
+    assert_eq!((e.sector, e.sectors, e.tid), (8, 16, 14_823));
+    assert_eq!(e.comm.text(), "dd");
+    let item = |rest: &str| parse(format!("{head}{rest}").as_bytes());
+    assert_eq!(item("P   N [dd]"), Some(Item::Foreign));
+    assert_eq!(item("D  WS 8 + 1"), Some(Item::Unreadable));
 }
 
 #[test]

@@ -27,13 +27,15 @@ pub enum What {
     Requeue,
     /// `rq_merge`: a request became the end of another one.
     Merge,
+    /// One of `bio_backmerge` and `rq_merge`: blktrace has one action for both.
+    AnyMerge,
     /// `rq_complete`: a request completed, perhaps in part.
     Complete,
 }
 
 impl What {
     /// How many there are.
-    pub const COUNT: usize = 11;
+    pub const COUNT: usize = 12;
 
     /// The tracepoint.
     pub const fn tracepoint(self) -> &'static str {
@@ -48,6 +50,7 @@ impl What {
             What::Issue => "block_rq_issue",
             What::Requeue => "block_rq_requeue",
             What::Merge => "block_rq_merge",
+            What::AnyMerge => "M of blktrace",
             What::Complete => "block_rq_complete",
         }
     }
@@ -76,9 +79,12 @@ impl What {
 pub struct Comm([u8; 15], u8);
 
 impl Comm {
-    /// Takes the first 15 bytes of a name.
+    /// Takes the first 15 bytes of a name. `(null)` is what blkparse prints for a name that it does not know.
     pub fn new(name: &[u8]) -> Comm {
         let mut comm = Comm::default();
+        if name == b"(null)" {
+            return comm;
+        }
         let length = name.len().min(comm.0.len());
         comm.0[..length].copy_from_slice(&name[..length]);
         comm.1 = length as u8;

@@ -2,7 +2,7 @@
 //!
 //! In: block events one by one, from a reader of one format. Out: observations, one for each 250 ms of the trace, which
 //! model and detectors take as those of a live run. Memory depends on what is in flight, not on the length of the trace.
-//! A trace names no request: events are matched by disk and sector ([`requests`]), and what could be meant twice is counted.
+//! A trace names no request: events are matched by disk and sector (`matching`), and what could be meant twice is counted.
 //! Nothing in a trace is an error: what cannot be read, is late or was lost is counted and told at the end.
 
 mod bios;
@@ -10,6 +10,7 @@ mod event;
 mod import;
 mod letters;
 mod look;
+mod matching;
 mod notes;
 mod order;
 mod questions;

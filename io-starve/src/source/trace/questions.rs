@@ -29,6 +29,7 @@ const NEEDED: &[(What, &str)] = &[
 const OTHERS: &[What] = &[
     What::Requeue,
     What::Merge,
+    What::AnyMerge,
     What::BackMerge,
     What::FrontMerge,
     What::Split,

@@ -1,7 +1,6 @@
 use std::collections::BTreeMap;
 
 use io_starve_common::{class::Class, wire::LossKind};
-use proptest::prelude::*;
 
 use super::*;
 use crate::{
@@ -98,6 +97,8 @@ fn line(us: u64, what: &str, rest: &str) -> String {
 
 const S: u64 = 1_000_000;
 
+mod histories;
+
 #[test]
 fn a_wait_is_seen_while_it_lasts() {
     let mut text = line(S, "block_rq_insert", "W 4096 () 100 + 8");
@@ -193,6 +194,22 @@ fn a_request_grows_by_merges_that_were_recorded_and_by_those_that_were_not() {
         assert_eq!(sum.bytes, 16_384);
         assert_eq!(in_flight(all.last().unwrap()), 0);
     }
+}
+
+#[test]
+fn blktrace_has_one_action_for_merges_of_bios_and_of_requests() {
+    let text = b"  8,0 0 1 1.000000001 7 I  W 100 + 8 [x]
+  8,0 0 1 1.000000002 7 I  W 108 + 8 [x]
+  8,0 0 1 1.100000001 7 M  W 116 + 8 [x]
+  8,0 0 1 1.200000000 7 M  W 108 + 16 [x]
+  8,0 0 1 2.000000001 7 D  W 100 + 24 [x]
+";
+    let reader = crate::source::blktrace::text::Blkparse::new(&text[..]);
+    let mut import = Import::new(Box::new(reader));
+    let all: Vec<_> = std::iter::from_fn(|| import.next_observation()).collect();
+    assert_eq!((in_flight(&all[0]), in_flight(&all[1])), (0, 1));
+    let sum = sums(&all)[&(SDA, Class::AsyncWrite)];
+    assert_eq!((sum.seen, sum.merged, sum.issues), (2, 1, 1));
 }
 
 #[test]
@@ -344,159 +361,4 @@ fn no_more_is_followed_than_there_is_room_for() {
     let last = all.last().unwrap();
     assert_eq!(in_flight(last), 131_072);
     assert_eq!(loss(last, LossKind::SlotsFull), 132_000 - 131_072);
-}
-
-/// One request of a history.
-#[derive(Debug, Clone)]
-struct Told {
-    letters: &'static str,
-    class: Class,
-    at: u64,
-    inserted: bool,
-    waits: u64,
-    served: u64,
-    requeued: bool,
-    parts: u64,
-    grows: bool,
-}
-
-fn told() -> impl Strategy<Value = Told> {
-    let class = prop::sample::select(vec![
-        ("R", Class::SyncRead),
-        ("RAM", Class::SyncRead),
-        ("W", Class::AsyncWrite),
-        ("WS", Class::SyncWrite),
-        ("FWFSM", Class::SyncWrite),
-        ("D", Class::Discard),
-    ]);
-    (
-        class,
-        0u64..3 * S,
-        any::<bool>(),
-        1u64..5 * S,
-        1u64..S,
-        any::<bool>(),
-        1u64..4,
-        any::<bool>(),
-    )
-        .prop_map(
-            |((letters, class), at, inserted, waits, served, requeued, parts, grows)| Told {
-                letters,
-                class,
-                at,
-                inserted,
-                waits,
-                served,
-                requeued,
-                parts,
-                grows: grows && inserted,
-            },
-        )
-}
-
-/// Lines with their times, and what they must come to.
-fn write(history: &[Told], expected: &mut BTreeMap<(DevId, Class), Sum>) -> Vec<(u64, String)> {
-    let mut lines = Vec::new();
-    for (i, t) in history.iter().enumerate() {
-        let mut put = |us: u64, what: &str, rest: String| {
-            lines.push((S + us, line(S + us, what, &format!("{} {rest}", t.letters))));
-        };
-        let (sector, mut sectors) = (10_000 * (i as u64 + 1), 24);
-        let issue = t.at + t.waits;
-        if t.inserted {
-            put(
-                t.at,
-                "block_rq_insert",
-                format!("{} () {sector} + {sectors}", sectors * 512),
-            );
-        }
-        if t.grows {
-            put(
-                t.at + t.waits / 2,
-                "block_bio_backmerge",
-                format!("{} + 12", sector + sectors),
-            );
-            sectors += 12;
-        }
-        let bytes = sectors * 512;
-        let mut last_issue = issue;
-        put(
-            issue,
-            "block_rq_issue",
-            format!("{bytes} () {sector} + {sectors}"),
-        );
-        if t.requeued {
-            put(
-                issue + 10,
-                "block_rq_requeue",
-                format!("() {sector} + {sectors}"),
-            );
-            put(
-                issue + 30,
-                "block_rq_issue",
-                format!("{bytes} () {sector} + {sectors}"),
-            );
-            last_issue = issue + 30;
-        }
-        let end = last_issue + t.served + t.parts;
-        let part = sectors / t.parts;
-        for p in 0..t.parts {
-            put(
-                end - t.parts + p + 1,
-                "block_rq_complete",
-                format!("() {} + {part}", sector + p * part),
-            );
-        }
-        let sum = expected.entry((SDA, t.class)).or_default();
-        sum.seen += 1;
-        sum.finished += 1;
-        sum.inserts += u64::from(t.inserted);
-        sum.issues += 1 + u64::from(t.requeued);
-        sum.requeues += u64::from(t.requeued);
-        sum.bytes += bytes;
-        if t.inserted {
-            sum.queued.0 += 1;
-            sum.queued.1 += (last_issue - t.at) * 1_000;
-        }
-        sum.device.0 += 1;
-        sum.device.1 += (end - last_issue) * 1_000;
-    }
-    lines
-}
-
-proptest! {
-    #[test]
-    fn a_text_made_from_a_history_gives_back_that_history(
-        history in prop::collection::vec(told(), 1..40),
-        noise in prop::collection::vec((0u64..9 * S, 0usize..5), 0..20),
-        crlf in any::<bool>(),
-        late in 0u64..400_000,
-    ) {
-        let mut expected = BTreeMap::new();
-        let mut lines = write(&history, &mut expected);
-        let foreign = noise.len() as u64;
-        for (us, kind) in noise {
-            let text = [
-                format!("  bash-1 [001] ..... {}.000001: sched_switch: prev_comm=x ==> next_comm=block_rq_issue\n", us / S),
-                "some other program's words\n".to_owned(),
-                line(S + us, "block_plug", "x"),
-                "\t ffffffff81 blk_mq_start_request+0x1 ([kernel.kallsyms])\n".to_owned(),
-                "\u{fffd}\u{0}\u{1b}[31m\n".to_owned(),
-            ];
-            lines.push((S + us, text[kind].clone()));
-        }
-        // Two CPUs, one of which is written out late.
-        lines.sort_by_key(|(us, text)| (us + if us % 2 == 0 { late } else { 0 }, text.clone()));
-        let mut text: String = lines.into_iter().map(|(_, line)| line).collect();
-        if crlf {
-            text = text.replace('\n', "\r\n");
-        }
-        let (all, notes) = replayed(&text);
-        prop_assert_eq!(sums(&all), expected);
-        let last = all.last().unwrap();
-        prop_assert_eq!(in_flight(last), 0);
-        prop_assert!(last.loss.is_empty(), "{:?}", last.loss);
-        prop_assert_eq!(notes.foreign, foreign);
-        prop_assert_eq!((notes.late, notes.unreadable, notes.clock_jumps), (0, 0, 0));
-    }
 }
