@@ -95,6 +95,8 @@ pub enum Command {
     Replay(ReplayArgs),
     /// Replay a recording that ships inside the program
     Demo(DemoArgs),
+    /// Print commands that record what `replay` needs, for machines where io-starve cannot be installed
+    CaptureScript(CaptureArgs),
     /// Say what this kernel offers, and what cannot be answered on it
     Doctor(DoctorArgs),
     /// Explain a kind of finding and what to do about it
@@ -206,6 +208,40 @@ pub struct ReplayArgs {
     /// How to show it
     #[command(flatten)]
     pub show: ShowArgs,
+}
+
+/// Arguments of `capture-script`.
+#[derive(Debug, Clone, Args)]
+pub struct CaptureArgs {
+    /// Only the commands of this program
+    #[arg(long, value_enum)]
+    pub tool: Option<CaptureTool>,
+    /// For how long they record (10s, 5m)
+    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = duration)]
+    pub duration: Duration,
+}
+
+/// What records a trace.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum CaptureTool {
+    /// A shell and tracefs
+    Tracefs,
+    /// trace-cmd
+    TraceCmd,
+    /// perf
+    Perf,
+    /// blktrace, on the disks of --device
+    Blktrace,
+}
+
+impl CaptureTool {
+    /// All of them, the one that is everywhere first.
+    pub const ALL: [CaptureTool; 4] = [
+        CaptureTool::Tracefs,
+        CaptureTool::TraceCmd,
+        CaptureTool::Perf,
+        CaptureTool::Blktrace,
+    ];
 }
 
 /// Arguments of `demo`.

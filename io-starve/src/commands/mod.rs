@@ -1,6 +1,7 @@
 //! The commands: each wires a source, the pipeline and a front end together. In: the command line. Out: an exit code.
 //! Nothing is judged and no figure is computed here.
 
+mod capture;
 mod demo;
 mod live;
 mod replay;
@@ -145,6 +146,10 @@ fn dispatch(cli: Cli, matches: &ArgMatches) -> Result<u8, CommandError> {
         Command::Run(args) => runtime()?.block_on(run::run(&common, &args)),
         Command::Replay(args) => runtime()?.block_on(replay::replay(&common, matches, &args)),
         Command::Demo(args) => demo::demo(&common, matches, &args),
+        Command::CaptureScript(args) => {
+            print(&capture::script(&args, &common.attach.device))?;
+            Ok(0)
+        }
         Command::Doctor(args) => doctor(&common, &args),
         Command::Explain(args) => explain(&args),
         Command::Schema => print(&alert::schema_text()).map(|()| 0).map_err(Into::into),

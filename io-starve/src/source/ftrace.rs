@@ -183,11 +183,16 @@ fn event(head: &[u8], ns: u64, what: What, rest: &[u8]) -> Option<Event> {
         class,
         sector,
         sectors,
-        idle_prio: trim_start(words.0).starts_with(b"idle,"),
+        idle_prio: is_idle(trim_start(words.0)),
         owner: Owner::Unknown,
         tid,
         comm,
     })
+}
+
+/// `idle,0,7`; perf 6.1 does not know the names of the classes and prints their numbers (IOPRIO_CLASS_IDLE is 3).
+fn is_idle(rest: &[u8]) -> bool {
+    rest.starts_with(b"idle,") || rest.starts_with(b"0x3,")
 }
 
 /// `  fio-797     [000] .N... ` or `fio-797  (  797) [000] .... ` or `fio   797/798 [000] ` or one of these without the CPU:

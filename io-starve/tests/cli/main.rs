@@ -6,6 +6,7 @@ mod alerts;
 mod files;
 mod replay;
 mod stream;
+mod traces;
 mod usage;
 
 use std::{fs::File, os::fd::IntoRawFd, time::Duration};

@@ -55,6 +55,10 @@ fn every_event_has_its_own_words() {
         "{head}block_rq_insert: 8,0 W 4096 () 100 + 8 idle,0,7 [ionice]"
     ));
     assert!(e.idle_prio);
+    let perf =
+        "ionice 8585 [001] 40626.159261:      block:block_rq_insert: 7,0 RS 4096 () 33392 + 8";
+    assert!(one(&format!("{perf} 0x3,0,7 [ionice]")).idle_prio);
+    assert!(!one(&format!("{perf} 0x2,0,4 [ionice]")).idle_prio);
     let e = one(&format!("{head}block_bio_queue: 259,1048575 R 1 + 2 [x]"));
     assert_eq!(
         (e.dev, e.what),

@@ -37,9 +37,25 @@ impl What {
     /// How many there are.
     pub const COUNT: usize = 12;
 
-    /// The tracepoint.
-    pub const fn tracepoint(self) -> &'static str {
-        match self {
+    /// All of them, in the order in which a request meets them.
+    pub const ALL: [What; What::COUNT] = [
+        What::BioQueue,
+        What::Split,
+        What::GetRq,
+        What::BackMerge,
+        What::FrontMerge,
+        What::BioComplete,
+        What::Insert,
+        What::Merge,
+        What::AnyMerge,
+        What::Issue,
+        What::Requeue,
+        What::Complete,
+    ];
+
+    /// The tracepoint, where it is one.
+    pub const fn tracepoint(self) -> Option<&'static str> {
+        Some(match self {
             What::BioQueue => "block_bio_queue",
             What::GetRq => "block_getrq",
             What::BackMerge => "block_bio_backmerge",
@@ -50,27 +66,18 @@ impl What {
             What::Issue => "block_rq_issue",
             What::Requeue => "block_rq_requeue",
             What::Merge => "block_rq_merge",
-            What::AnyMerge => "M of blktrace",
+            What::AnyMerge => return None,
             What::Complete => "block_rq_complete",
-        }
+        })
     }
 
     /// The one with this name after `block_`.
     pub fn of_name(name: &[u8]) -> Option<What> {
-        Some(match name {
-            b"bio_queue" => What::BioQueue,
-            b"getrq" => What::GetRq,
-            b"bio_backmerge" => What::BackMerge,
-            b"bio_frontmerge" => What::FrontMerge,
-            b"split" => What::Split,
-            b"bio_complete" => What::BioComplete,
-            b"rq_insert" => What::Insert,
-            b"rq_issue" => What::Issue,
-            b"rq_requeue" => What::Requeue,
-            b"rq_merge" => What::Merge,
-            b"rq_complete" => What::Complete,
-            _ => return None,
-        })
+        let is = |what: &What| {
+            let own = what.tracepoint().and_then(|t| t.strip_prefix("block_"));
+            own.is_some_and(|own| own.as_bytes() == name)
+        };
+        What::ALL.into_iter().find(is)
     }
 }
 

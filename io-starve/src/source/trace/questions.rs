@@ -95,7 +95,9 @@ impl Questions {
         };
         let mut hooks = Vec::new();
         for (what, question) in NEEDED {
-            let name = what.tracepoint();
+            let Some(name) = what.tracepoint() else {
+                continue;
+            };
             if self.seen[*what as usize] {
                 hooks.push(hook(name, question, attached(), Topic::Requests));
             } else if self.requests >= ENOUGH || end {
@@ -104,7 +106,8 @@ impl Questions {
             }
         }
         for what in OTHERS.iter().filter(|w| self.seen[**w as usize]) {
-            hooks.push(hook(what.tracepoint(), "", attached(), Topic::Requests));
+            let name = what.tracepoint().unwrap_or("M of blktrace");
+            hooks.push(hook(name, "", attached(), Topic::Requests));
         }
         if !self.owners {
             let why = "requests carry no cgroup here; use io-starve record, or blktrace with the option blk_cgroup";

@@ -158,3 +158,63 @@ proptest! {
         prop_assert_eq!((notes.late, notes.unreadable, notes.clock_jumps), (0, 0, 0));
     }
 }
+
+/// What happens to a line on its way.
+#[derive(Debug, Clone, Copy)]
+enum Damage {
+    None,
+    Dropped,
+    Cut,
+    Twice,
+    Early,
+    Gap,
+    Garbage,
+}
+
+proptest! {
+    #[test]
+    fn a_damaged_text_still_has_accounts_that_balance(
+        history in prop::collection::vec(told(), 1..60),
+        damage in prop::collection::vec(
+            prop::sample::select(vec![
+                Damage::None, Damage::None, Damage::None, Damage::None, Damage::Dropped, Damage::Cut, Damage::Twice,
+                Damage::Early, Damage::Gap, Damage::Garbage,
+            ]),
+            400,
+        ),
+        crowded in any::<bool>(),
+    ) {
+        let mut lines = write(&history, &mut BTreeMap::new());
+        lines.sort();
+        let mut text = String::new();
+        for ((us, line), damage) in lines.iter().zip(damage) {
+            // Requests that lie upon each other.
+            let line = if crowded { line.replace("0000 + ", "9 + ") } else { line.clone() };
+            match damage {
+                Damage::None => text += &line,
+                Damage::Dropped => {}
+                Damage::Cut => text += &line[..line.len() / 2],
+                Damage::Twice => text += &line.repeat(2),
+                Damage::Early => text += &line.replacen(&format!("{:>4}.", us / S), "   0.", 1),
+                Damage::Gap => text += &format!("CPU:0 [LOST 3 EVENTS]\n{line}"),
+                Damage::Garbage => text += &line.replace("8,0", "8,x"),
+            }
+        }
+        let mut pipeline = crate::pipeline::Pipeline::default();
+        let (all, _) = replayed(&text);
+        for o in &all {
+            pipeline.feed(o);
+        }
+        pipeline.detach();
+        let last = all.last().unwrap();
+        for ((dev, class), s) in sums(&all) {
+            let left: u64 = last
+                .waiting
+                .iter()
+                .filter(|w| (w.key.dev, w.key.class) == (dev, class))
+                .map(|w| w.count[1] + w.count[2])
+                .sum();
+            prop_assert_eq!(s.seen, s.finished + s.merged + s.expired + left, "{:?}: {:?}", class, s);
+        }
+    }
+}
