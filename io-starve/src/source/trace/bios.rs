@@ -16,6 +16,8 @@ use crate::model::observation::{DevId, GroupKey, Stage};
 
 /// So many bios without a request among them: this device does not make requests.
 const NO_REQUESTS: usize = 4_096;
+/// Waits that are kept until it is known which disk they were for: what one plug holds, and more.
+const STARTED_BIOS: usize = 1_024;
 /// Allocations that are kept to find out which disk a partition is on.
 const STARTED: usize = 64;
 
@@ -47,6 +49,8 @@ pub(super) struct Bios {
     waiting: BTreeMap<Place, Bio>,
     /// Where each thread waits: it submits one bio at a time.
     threads: BTreeMap<u32, Place>,
+    /// Waits that ended before it was known which disk this is, for how long.
+    uncounted: Vec<(GroupKey, u64)>,
     makes_requests: bool,
     ignored: bool,
 }
@@ -64,17 +68,22 @@ impl Bios {
                     (self.makes_requests, self.ignored) = (true, false);
                 }
                 let Some(bio) = self.end(e) else { return };
-                if !at.known || !self.makes_requests {
-                    return;
-                }
-                let key = tally.key(GroupKey {
-                    dev: key.dev,
-                    ..bio.key
-                });
                 match e.ns.checked_sub(bio.since_ns) {
-                    Some(ns) => tally.stage(key, Stage::Admission, ns),
+                    Some(ns) if self.uncounted.len() < STARTED_BIOS => {
+                        self.uncounted.push((bio.key, ns));
+                    }
+                    Some(_) => {}
                     None => tally.lost(LossKind::ClockBackwards, 1),
                 }
+            }
+        }
+        if at.known && self.makes_requests {
+            for (bio, ns) in self.uncounted.drain(..) {
+                let key = tally.key(GroupKey {
+                    dev: key.dev,
+                    ..bio
+                });
+                tally.stage(key, Stage::Admission, ns);
             }
         }
     }
@@ -107,6 +116,7 @@ impl Bios {
             self.waiting.insert(place, bio);
         }
         self.threads.extend(other.threads);
+        self.uncounted.extend(other.uncounted);
         self.makes_requests |= other.makes_requests;
     }
 

@@ -261,7 +261,13 @@ fn bios_of_a_partition_wait_for_the_disk_that_it_is_on() {
         .filter(|g| g.stages[0].count > 0)
         .map(|g| (g.key.dev, g.key.class, g.stages[0].sum_ns))
         .collect();
-    assert_eq!(admitted, [(SDA, Class::SyncRead, 999_990_000)]);
+    assert_eq!(
+        admitted,
+        [
+            (SDA, Class::AsyncWrite, 1_000),
+            (SDA, Class::SyncRead, 999_990_000)
+        ]
+    );
     assert!(all.iter().flat_map(|o| &o.devices).all(|d| d.dev == SDA));
 }
 
