@@ -5,6 +5,7 @@
 mod accounts;
 mod commands;
 mod fsync;
+mod imported;
 mod verdicts;
 
 use std::collections::BTreeMap;
@@ -110,6 +111,9 @@ pub fn check(s: &Scenario, r: &Results, observed: Option<&Observed>) -> Report {
         verdicts::verdicts(s, observed, &alerts, t, &mut report);
         verdicts::measured(s, observed, &alerts, t, &mut report);
         fsync::own_data(s, &alerts, &t.events, &mut report);
+        if !r.imported.is_empty() {
+            imported::check(s, r, &alerts, &mut report);
+        }
     }
     verdicts::expectations(s, &alerts, &mut report);
     fsync::check(s, r, observed, &alerts, &mut report);

@@ -119,7 +119,11 @@ fn one_boot(p: &Plan, dir: &Path, observer: Option<&Path>, tally: &mut Tally) ->
         for s in batch {
             let dir = results.join(&s.name);
             let report = if s.is_observed() {
-                match Results::read(&dir) {
+                let imported = |mut r: Results| match observer {
+                    Some(io_starve) if s.trace => r.import(io_starve, &dir).map(|()| r),
+                    _ => Ok(r),
+                };
+                match Results::read(&dir).and_then(imported) {
                     Ok(r) => check::check(s, &r, observed.as_ref()),
                     Err(e) => Report::problem(format!("{e:#}")),
                 }

@@ -135,6 +135,8 @@ pub struct Results {
     pub fio: BTreeMap<String, Value>,
     /// Moments of the scenario: `trace`, `load`, `loaded`. ns, monotonic.
     pub marks: BTreeMap<String, u64>,
+    /// What `io-starve replay` made of the trace; empty when it was not asked.
+    pub imported: Vec<Alert>,
 }
 
 impl Results {
@@ -171,7 +173,19 @@ impl Results {
             backlog: parse_backlog(&optional("backlog")),
             fio,
             marks: parse_marks(&optional("marks")),
+            imported: Vec::new(),
         })
+    }
+
+    /// Has this io-starve replay the trace in the folder of the scenario, here.
+    pub fn import(&mut self, io_starve: &Path, dir: &Path) -> Result<()> {
+        let text = output(
+            Command::new(io_starve)
+                .args(["replay", "--format", "json"])
+                .arg(dir.join("trace")),
+        )?;
+        self.imported = parse_alerts(&text)?;
+        Ok(())
     }
 }
 

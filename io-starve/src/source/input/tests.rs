@@ -60,8 +60,8 @@ fn packed_or_not_a_trace_is_found_by_looking() {
         zstd(text.as_bytes()),
         // Several members, as logrotate and pigz make.
         [
-            gzip(text[..LINE.len()].as_bytes()),
-            gzip(text[LINE.len()..].as_bytes()),
+            gzip(&text.as_bytes()[..LINE.len()]),
+            gzip(&text.as_bytes()[LINE.len()..]),
         ]
         .concat(),
     ] {

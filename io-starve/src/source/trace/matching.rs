@@ -55,7 +55,7 @@ impl At<'_> {
     fn insert(&mut self) {
         let e = self.e;
         if let Some(mut r) = self.given_back_untold() {
-            self.into_queue(&mut r);
+            self.put_in_queue(&mut r);
         }
         let given_back = |r: &Request| {
             let back = r.life.flags & F_REQUEUED != 0 && !r.reinserted;
@@ -78,7 +78,7 @@ impl At<'_> {
             return;
         }
         // What was in doubt here has ended: its place is taken anew.
-        self.from_doubt(|r| r.sectors == e.sectors);
+        self.take_from_doubt(|r| r.sectors == e.sectors);
         let step_ = Step::Insert {
             now: e.ns,
             start_ns: e.ns,
@@ -86,7 +86,7 @@ impl At<'_> {
         if let Some(mut r) = self.begin(step_) {
             let key = r.key;
             self.tally.group(key).inserts += 1;
-            self.into_queue(&mut r);
+            self.put_in_queue(&mut r);
         }
     }
 
@@ -156,7 +156,7 @@ impl At<'_> {
             self.disk.left_queue = self.disk.left_queue.saturating_sub(1);
         }
         self.tally.group(r.key).requeues += 1;
-        self.into_queue(&mut r);
+        self.put_in_queue(&mut r);
     }
 
     /// Where nobody recorded requeues, a request that is in the device and comes again from where the kernel itself works, or from
@@ -384,12 +384,12 @@ impl At<'_> {
         })
     }
 
-    fn into_queue(&mut self, r: &mut Request) {
+    fn put_in_queue(&mut self, r: &mut Request) {
         r.order = self.order;
         self.disk.queued.insert((r.sector, r.order), *r);
     }
 
-    fn from_doubt(&mut self, fits: impl Fn(&Request) -> bool) -> Option<Request> {
+    fn take_from_doubt(&mut self, fits: impl Fn(&Request) -> bool) -> Option<Request> {
         let (place, ..) = best(&self.disk.doubtful, self.e, |r| u8::from(fits(r)))
             .filter(|(_, score, _)| *score > 0)?;
         self.disk.doubtful.remove(&place)
@@ -397,7 +397,7 @@ impl At<'_> {
 
     /// A request from before a gap that this event belongs to: it was in flight all the time.
     fn proven(&mut self, fits: impl Fn(&Request) -> bool) -> Option<Request> {
-        let r = self.from_doubt(fits)?;
+        let r = self.take_from_doubt(fits)?;
         self.tally.group(r.key).seen += 1;
         Some(r)
     }

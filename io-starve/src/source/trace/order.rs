@@ -11,7 +11,7 @@ use super::{event::Event, notes::Notes};
 /// How long an event may be kept back for earlier ones, in ns. Kernels print the buffers of all CPUs merged by time, and
 /// blktrace's are a few ms apart on a busy machine.
 const SPAN_NS: u64 = 1_000_000_000;
-/// How many events are kept back at most: 7 MiB.
+/// How many events are kept back at most: 6 MiB.
 const ROOM: usize = 65_536;
 /// An event so far behind the newest, in ns, is not merely late: the clock may have been set back. Ten times the span, as a CPU
 /// with little to tell is written out seldom.

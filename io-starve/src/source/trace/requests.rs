@@ -115,7 +115,8 @@ impl Requests {
     pub fn take(&mut self, e: &Event, tally: &mut Tally, notes: &mut Notes) {
         let mut e = *e;
         e.dev = self.partitions.disk_of(e.dev);
-        if e.class == Class::Flush || (e.class == Class::Other && e.sectors == 0) {
+        let passthrough = e.class == Class::Other && (e.sectors == 0 || e.sector == NOWHERE);
+        if e.class == Class::Flush || passthrough {
             (e.sector, e.sectors) = (NOWHERE, 0);
         }
         if !self.disks.contains_key(&e.dev) {

@@ -336,6 +336,33 @@ fn a_driver_that_gives_back_ends_no_life_whether_or_not_it_is_told() {
 }
 
 #[test]
+fn flushes_and_passthrough_commands_have_no_place() {
+    let mut text = line(S, "block_rq_issue", "FF 0 () 0 + 0 none,0,0");
+    text += &line(
+        S,
+        "block_rq_issue",
+        "N 36 (12 00 00 00 24 00 ..) 0 + 0 none,0,0",
+    );
+    text += &line(
+        S + 10,
+        "block_rq_complete",
+        "FF () 18446744073709551615 + 0",
+    );
+    text += &line(
+        S + 20,
+        "block_rq_complete",
+        "N (12 00 00 00 24 00 ..) 18446744073709551615 + 1",
+    );
+    // The second completion of a write with a flush behind it, where its data ended.
+    text += &line(S + 30, "block_rq_complete", "WS () 108 + 0");
+    let (all, notes) = replayed(&text);
+    let sums = sums(&all);
+    assert_eq!(sums[&(SDA, Class::Flush)].device, (1, 10_000));
+    assert_eq!(sums[&(SDA, Class::Other)].device, (1, 20_000));
+    assert_eq!((in_flight(all.last().unwrap()), notes.earlier), (0, 0));
+}
+
+#[test]
 fn two_requests_at_one_sector_are_taken_by_age_and_counted() {
     let mut text = String::new();
     for us in [0, 100] {

@@ -310,3 +310,44 @@ fn a_trace_in_which_the_disease_is_absent_fails_the_scenario() {
         "{p:#?}"
     );
 }
+
+/// The same run with what the replay of its trace said: what the live run did, after a change.
+fn imported(from: &str, to: &str) -> Run {
+    let mut run = results(&trace(), &alerts());
+    let text = alerts().replace("\"sda\"", "\"8:0\"");
+    let changed = text.replace(from, to);
+    assert!(from.is_empty() || text != changed, "{from}");
+    run.r.imported = parse_alerts(&changed).unwrap();
+    run
+}
+
+#[test]
+fn the_replayed_trace_must_tell_what_the_live_run_told() {
+    assert_eq!(problems(&imported("", "")), [] as [String; 0]);
+    only(
+        &imported("\"issues\":800", "\"issues\":801"),
+        "the trace, replayed: sync-read: 801 issues",
+    );
+    only(
+        &imported("\"seen\":1,", "\"seen\":2,"),
+        "the trace, replayed: async-write: the account",
+    );
+    for (from, to) in [
+        (
+            "\"kind\":\"async-write-starvation\"",
+            "\"kind\":\"queue-stuck\"",
+        ),
+        (
+            "\"class\":\"async-write\",\"cgroup\"",
+            "\"class\":\"sync-write\",\"cgroup\"",
+        ),
+        ("\"mechanism\":\"scheduler\"", "\"mechanism\":\"tags\""),
+        // It begins three ticks later.
+        ("\"mono_ns\":2200", "\"mono_ns\":2950"),
+    ] {
+        only(
+            &imported(from, to),
+            "the trace, replayed, does not show async-write-starvation",
+        );
+    }
+}
