@@ -230,7 +230,7 @@ fn thread(head: &[u8]) -> (u32, Comm) {
 }
 
 fn find(text: &[u8], what: &[u8]) -> Option<usize> {
-    text.windows(what.len()).position(|w| w == what)
+    memchr::memmem::find(text, what)
 }
 
 fn trim_start(text: &[u8]) -> &[u8] {

@@ -37,7 +37,7 @@ impl<R: BufRead> Lines<R> {
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
                 buffer => buffer?,
             };
-            let (part, end) = match buffer.iter().position(|b| *b == b'\n') {
+            let (part, end) = match memchr::memchr(b'\n', buffer) {
                 Some(at) => (&buffer[..at], at + 1),
                 None => (buffer, buffer.len()),
             };

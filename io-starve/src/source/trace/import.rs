@@ -96,6 +96,10 @@ impl Import {
                 self.questions.see(&event);
                 self.order.push(event, &mut self.notes);
             }
+            // What was lost before the first event is missing as if recording had begun later.
+            Item::Lost(n) if self.notes.events == 0 => {
+                self.notes.overwritten = self.notes.overwritten.saturating_add(n.unwrap_or(0));
+            }
             Item::Lost(n) => {
                 self.notes.gaps += 1;
                 self.notes.lost = self.notes.lost.saturating_add(n.unwrap_or(0));

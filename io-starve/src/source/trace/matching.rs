@@ -2,7 +2,7 @@
 //! that a choice had to be made is counted. Requests that grew by merges are followed, whether or not the merges were recorded.
 
 use io_starve_common::{
-    request::{Event as Step, F_IDLE_PRIO, F_REQUEUED, Life, step},
+    request::{Event as Step, F_IDLE_PRIO, F_REQUEUED, Life, QUEUED, step},
     wire::LossKind,
 };
 
@@ -241,6 +241,16 @@ impl At<'_> {
             self.unmatched();
             return;
         };
+        if e.sectors < r.sectors && r.life.state == QUEUED {
+            // A part can only complete in the driver: it was issued, unseen, now at the latest.
+            let start_ns = r.life.start_ns;
+            let event = Step::Issue {
+                now: e.ns,
+                start_ns,
+                bytes: bytes(r.sectors),
+            };
+            step(&mut r.life, event);
+        }
         let fx = step(
             &mut r.life,
             Step::Complete {

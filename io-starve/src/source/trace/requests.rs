@@ -94,7 +94,10 @@ pub(super) struct Disk {
 impl Disk {
     /// True when it takes requests: not so a partition, or a disk made of bios only.
     pub fn has_requests(&self) -> bool {
-        self.left_queue > 0 || self.completed > 0 || !self.queued.is_empty()
+        self.left_queue > 0
+            || self.completed > 0
+            || !self.queued.is_empty()
+            || !self.issued.is_empty()
     }
 }
 

@@ -207,6 +207,10 @@ proptest! {
         }
         pipeline.detach();
         let last = all.last().unwrap();
+        // Whatever waits has waited since some event.
+        for w in all.iter().flat_map(|o| &o.waiters) {
+            prop_assert!(w.since_ns > 0, "{w:?}");
+        }
         for ((dev, class), s) in sums(&all) {
             let left: u64 = last
                 .waiting
