@@ -4,6 +4,7 @@
 mod capture;
 mod demo;
 mod live;
+mod progress;
 mod replay;
 mod run;
 mod session;

@@ -11,6 +11,7 @@ use tokio::sync::watch as channel;
 use super::{
     CommandError,
     live::{Common, show},
+    progress::Bar,
     session::{LineFormat, Lines, Session, drive},
     signals::Signals,
 };
@@ -168,11 +169,14 @@ async fn in_lines<T: Tape>(
 ) -> Result<Option<String>, CommandError> {
     let mut signals = Signals::catch()?;
     let mut lines = Lines::new(Sink::stdout()?, format);
+    let mut bar = Bar::new(source.tape().progress());
     let driven = drive(&mut source, signals.stop(None), |o| {
         let alerts = session.feed(&o);
+        bar.tick();
         lines.tick(o.mono_ns, &alerts, &session)
     })
     .await?;
+    bar.clear();
     let reason = driven.unwrap_or(match source.tape().is_whole() {
         true => StopReason::RecordingEnded,
         false => StopReason::RecordingTorn,

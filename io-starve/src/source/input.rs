@@ -4,9 +4,11 @@
 //! Only as much is read before as is needed to tell, and nothing is read twice, so that pipes work.
 
 use std::{
+    cell::Cell,
     fs::File,
     io::{self, BufRead, BufReader, Cursor, Read},
     path::{Path, PathBuf},
+    rc::Rc,
 };
 
 use clap::ValueEnum;
@@ -36,6 +38,50 @@ const HEADER: &[u8] = b"{\"io_starve_recording\"";
 
 /// Anything that can be read line by line.
 pub type Input = Box<dyn BufRead>;
+
+/// How far the reading of an input has come, in packed bytes. Copies tell of the same input.
+#[derive(Debug, Clone, Default)]
+pub struct Progress {
+    read: Rc<Cell<u64>>,
+    total: Rc<Cell<Option<u64>>>,
+}
+
+impl Progress {
+    /// Bytes that were read.
+    pub fn read(&self) -> u64 {
+        self.read.get()
+    }
+
+    /// Bytes that there are; `None` for a pipe.
+    pub fn total(&self) -> Option<u64> {
+        self.total.get()
+    }
+
+    /// Counts bytes as read.
+    pub fn count(&self, bytes: u64) {
+        self.read.set(self.read.get().saturating_add(bytes));
+    }
+
+    /// A file of this size is read, too.
+    pub fn add_total(&self, bytes: u64) {
+        let before = self.total.get().unwrap_or(0);
+        self.total.set(Some(before.saturating_add(bytes)));
+    }
+}
+
+/// Counts what is read.
+struct Counting<R> {
+    inner: R,
+    progress: Progress,
+}
+
+impl<R: Read> Read for Counting<R> {
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        let n = self.inner.read(out)?;
+        self.progress.count(n as u64);
+        Ok(n)
+    }
+}
 
 /// What a file holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -121,17 +167,19 @@ pub fn open(path: &Path, from: Option<Format>) -> Result<Opened, InputError> {
         }
     }
     let name = first.display().to_string();
-    match look(open_file(&first)?, &name, from)? {
+    let progress = Progress::default();
+    match look(open_file(&first, &progress)?, &name, from)? {
         Looked::Recording(recording) => Ok(Opened::Recording(recording)),
         Looked::Trace(input, Format::Blktrace) => {
             let mut files = vec![input];
             for other in siblings(&first) {
                 let name = other.display().to_string();
-                files.push(unpacked(Peeked::new(open_file(&other)?), &name)?);
+                let file = open_file(&other, &progress)?;
+                files.push(unpacked(Peeked::new(file), &name)?);
             }
-            Ok(trace(Box::new(Blktrace::new(files))))
+            Ok(trace(Box::new(Blktrace::new(files)), progress))
         }
-        Looked::Trace(input, format) => Ok(trace(reader(input, format))),
+        Looked::Trace(input, format) => Ok(trace(reader(input, format), progress)),
     }
 }
 
@@ -140,14 +188,19 @@ pub fn open(path: &Path, from: Option<Format>) -> Result<Opened, InputError> {
 /// # Errors
 /// As [`open`].
 pub fn read(input: Input, name: &str, from: Option<Format>) -> Result<Opened, InputError> {
+    let progress = Progress::default();
+    let input = buffered(Counting {
+        inner: input,
+        progress: progress.clone(),
+    });
     match look(input, name, from)? {
         Looked::Recording(recording) => Ok(Opened::Recording(recording)),
-        Looked::Trace(input, format) => Ok(trace(reader(input, format))),
+        Looked::Trace(input, format) => Ok(trace(reader(input, format), progress)),
     }
 }
 
-fn trace(reader: Box<dyn Reader>) -> Opened {
-    Opened::Trace(Box::new(Import::new(reader)))
+fn trace(reader: Box<dyn Reader>, progress: Progress) -> Opened {
+    Opened::Trace(Box::new(Import::new(reader, progress)))
 }
 
 fn reader(input: Input, format: Format) -> Box<dyn Reader> {
@@ -160,17 +213,24 @@ fn reader(input: Input, format: Format) -> Box<dyn Reader> {
     }
 }
 
-fn open_file(path: &Path) -> Result<Input, InputError> {
+fn open_file(path: &Path, progress: &Progress) -> Result<Input, InputError> {
     let failed = |source| InputError::Open {
         path: path.to_owned(),
         source,
     };
     let file = File::open(path).map_err(failed)?;
+    let metadata = file.metadata().map_err(failed)?;
     // Reading a folder fails only later, and then looks like damage.
-    if file.metadata().map_err(failed)?.is_dir() {
+    if metadata.is_dir() {
         return Err(failed(io::Error::from(io::ErrorKind::IsADirectory)));
     }
-    Ok(Box::new(BufReader::with_capacity(128 << 10, file)))
+    if metadata.is_file() {
+        progress.add_total(metadata.len());
+    }
+    Ok(buffered(Counting {
+        inner: file,
+        progress: progress.clone(),
+    }))
 }
 
 /// The files of the other CPUs: the same name with another number, by number.

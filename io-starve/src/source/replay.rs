@@ -9,6 +9,7 @@ use tokio::{
 
 use super::{
     Source,
+    input::Progress,
     recording::{Ending, Recording},
 };
 use crate::{kernel::ReadError, model::observation::Observation};
@@ -23,6 +24,11 @@ pub trait Tape {
 
     /// What a user must know about what was replayed, `None` when there is nothing.
     fn warning(&self) -> Option<String>;
+
+    /// How far it has come, where that is worth telling: a recording is small.
+    fn progress(&self) -> Option<Progress> {
+        None
+    }
 }
 
 impl<R: BufRead> Tape for Recording<R> {

@@ -13,7 +13,10 @@ use super::{
     requests::Requests,
     tally::Tally,
 };
-use crate::{model::observation::Observation, source::replay::Tape};
+use crate::{
+    model::observation::Observation,
+    source::{input::Progress, replay::Tape},
+};
 
 /// Time between two observations, the default of a live run.
 pub const TICK: std::time::Duration = std::time::Duration::from_millis(250);
@@ -41,11 +44,12 @@ pub struct Import {
     read_all: bool,
     ended: bool,
     damage: Option<io::Error>,
+    progress: Progress,
 }
 
 impl Import {
-    /// Reads events from here.
-    pub fn new(reader: Box<dyn Reader>) -> Import {
+    /// Reads events from here; `progress` is how far that has come.
+    pub fn new(reader: Box<dyn Reader>, progress: Progress) -> Import {
         Import {
             reader,
             order: Order::default(),
@@ -61,6 +65,7 @@ impl Import {
             read_all: false,
             ended: false,
             damage: None,
+            progress,
         }
     }
 
@@ -186,6 +191,10 @@ impl Tape for Import {
 
     fn is_whole(&self) -> bool {
         self.damage.is_none()
+    }
+
+    fn progress(&self) -> Option<Progress> {
+        Some(self.progress.clone())
     }
 
     fn warning(&self) -> Option<String> {

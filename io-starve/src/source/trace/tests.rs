@@ -5,7 +5,7 @@ use io_starve_common::{class::Class, wire::LossKind};
 use super::*;
 use crate::{
     model::observation::{DevId, Fact, GroupDelta, Observation, Owner, Stage, Verdict},
-    source::{ftrace::Ftrace, replay::Tape},
+    source::{ftrace::Ftrace, input::Progress, replay::Tape},
 };
 
 const SDA: DevId = DevId::new(8, 0);
@@ -29,7 +29,10 @@ pub fn event(ns: u64) -> Event {
 /// Observations and notes of a text.
 pub fn replayed(text: &str) -> (Vec<Observation>, notes::Notes) {
     let bytes = text.as_bytes().to_vec();
-    let mut import = Import::new(Box::new(Ftrace::new(std::io::Cursor::new(bytes))));
+    let mut import = Import::new(
+        Box::new(Ftrace::new(std::io::Cursor::new(bytes))),
+        Progress::default(),
+    );
     let all = std::iter::from_fn(|| import.next_observation()).collect();
     (all, import.notes().clone())
 }
@@ -205,7 +208,7 @@ fn blktrace_has_one_action_for_merges_of_bios_and_of_requests() {
   8,0 0 1 2.000000001 7 D  W 100 + 24 [x]
 ";
     let reader = crate::source::blktrace::text::Blkparse::new(&text[..]);
-    let mut import = Import::new(Box::new(reader));
+    let mut import = Import::new(Box::new(reader), Progress::default());
     let all: Vec<_> = std::iter::from_fn(|| import.next_observation()).collect();
     assert_eq!((in_flight(&all[0]), in_flight(&all[1])), (0, 1));
     let sum = sums(&all)[&(SDA, Class::AsyncWrite)];
