@@ -206,6 +206,14 @@ fn thread(head: &[u8]) -> (u32, Comm) {
         (w == b" [" && close > 0 && inside[..close].iter().all(u8::is_ascii_digit)).then_some(i)
     });
     let mut head = trim(&head[..cpu.unwrap_or(head.len())]);
+    // trace-cmd's latency format has the CPU and the flags in one word: `fio-797    0.N..1`.
+    if cpu.is_none()
+        && let Some(space) = head.iter().rposition(|b| *b == b' ')
+        && head[space + 1..].first().is_some_and(u8::is_ascii_digit)
+        && head[space + 1..].contains(&b'.')
+    {
+        head = trim_end(&head[..space]);
+    }
     // The process, where tracefs is asked to print it (option record-tgid).
     if head.ends_with(b")")
         && let Some(open) = head.iter().rposition(|b| *b == b'(')

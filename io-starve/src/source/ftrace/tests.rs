@@ -23,6 +23,7 @@ fn the_three_programs_print_the_same_event() {
         "fio   797 [000]    61.072584: block:block_rq_issue: ",
         "fio   796/797   [000]    61.072584:       block:block_rq_issue: ",
         "fio   797    61.072584: block:block_rq_issue: ",
+        "     fio-797     0.N..1    61.072584: block_rq_issue:       ",
     ] {
         let e = one(&format!("{head}{payload}"));
         assert_eq!((e.ns, e.what), (61_072_584_000, What::Issue), "{head}");

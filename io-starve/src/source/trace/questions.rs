@@ -40,7 +40,7 @@ const OTHERS: &[What] = &[
 const NEVER: &[(&str, &str, &str, Topic)] = &[
     (
         "queue",
-        "which scheduler and tunables the disks have, and so for sure what keeps requests back",
+        "which scheduler and tunables the disks have",
         "a trace has no settings; keep /sys/block/*/queue with it, or use io-starve record",
         Topic::Requests,
     ),
