@@ -274,6 +274,58 @@ fn bios_of_a_partition_wait_for_the_disk_that_it_is_on() {
     assert!(all.iter().flat_map(|o| &o.devices).all(|d| d.dev == SDA));
 }
 
+/// Admission times in ns of a text in which sda is known as a disk that makes requests.
+fn admissions(lines: &str) -> (Vec<u64>, Vec<(LossKind, u64)>) {
+    let mut text = line(S, "block_bio_queue", "R 8 + 8");
+    text += &line(S, "block_getrq", "R 8 + 8");
+    text += &line(S, "block_rq_issue", "R 4096 () 8 + 8");
+    text += &line(S, "block_rq_complete", "R () 8 + 8");
+    let (all, _) = replayed(&(text + lines));
+    let times = all
+        .iter()
+        .flat_map(|o| &o.groups)
+        .map(|g| g.stages[0])
+        .filter(|s| s.sum_ns > 0)
+        .map(|s| s.sum_ns)
+        .collect();
+    (times, all.last().unwrap().loss.clone())
+}
+
+#[test]
+fn a_bio_that_is_cut_waits_on_as_its_rest() {
+    let mut text = line(2 * S, "block_bio_queue", "W 100 + 2560");
+    text += &line(2 * S + 1, "block_split", "W 100 / 1380");
+    text += &line(2 * S + 5, "block_getrq", "W 100 + 1280");
+    text += &line(2 * S + 9, "block_getrq", "W 1380 + 1280");
+    assert_eq!(admissions(&text), (vec![9_000], Vec::new()));
+}
+
+#[test]
+fn a_bio_waits_until_its_thread_submits_another_or_it_fails() {
+    let mut text = line(2 * S, "block_bio_queue", "W 100 + 8");
+    text += &line(2 * S + 5, "block_bio_queue", "W 200 + 8");
+    text += &line(2 * S + 9, "block_getrq", "W 200 + 8");
+    // The first one is given up, and no later event can be its own.
+    text += &line(3 * S, "block_getrq", "W 100 + 8");
+    assert_eq!(
+        admissions(&text),
+        (vec![4_000], vec![(LossKind::AdmissionExpired, 1)])
+    );
+    let mut text = line(2 * S, "block_bio_queue", "W 100 + 8");
+    text += &line(2 * S + 5, "block_bio_complete", "W 100 + 8");
+    text += &line(2 * S + 9, "block_getrq", "W 100 + 8");
+    assert_eq!(admissions(&text), (Vec::new(), Vec::new()));
+}
+
+#[test]
+fn of_two_bios_at_one_sector_a_thread_ends_its_own() {
+    let other = |text: String| text.replace("fio-7 ", "dd-8  ");
+    let mut text = line(2 * S, "block_bio_queue", "W 100 + 8");
+    text += &other(line(2 * S + 5, "block_bio_queue", "W 100 + 8"));
+    text += &other(line(2 * S + 9, "block_getrq", "W 100 + 8"));
+    assert_eq!(admissions(&text), (vec![4_000], Vec::new()));
+}
+
 #[test]
 fn a_bio_device_has_no_admission() {
     let mut text = String::new();
