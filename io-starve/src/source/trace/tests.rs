@@ -146,6 +146,36 @@ fn a_wait_is_seen_while_it_lasts() {
 }
 
 #[test]
+fn those_that_waited_before_it_pass_nobody() {
+    let read = |i: u64| format!("R 4096 () {} + 8", 1_000 + i * 8);
+    let mut text: String = (0..5)
+        .map(|i| line(S, "block_rq_insert", &read(i)))
+        .collect();
+    text += &line(S + 1, "block_rq_insert", "W 4096 () 100 + 8");
+    // A tick later they are issued, one of them twice, and then two that came after the write.
+    for i in 0..5 {
+        text += &line(S + 300_000, "block_rq_issue", &read(i));
+    }
+    text += &line(S + 300_001, "block_rq_requeue", "R () 1000 + 8");
+    text += &line(S + 300_002, "block_rq_issue", &read(0));
+    let bypasses = |text: &str| {
+        let (all, _) = replayed(text);
+        let last = all.last().unwrap();
+        let write = last
+            .waiters
+            .iter()
+            .find(|w| w.key.class == Class::AsyncWrite);
+        write.unwrap().bypasses
+    };
+    assert_eq!(bypasses(&text), 0);
+    // A lower bound: of the six that waited at its first tick it may be the first itself.
+    for i in 5..8 {
+        text += &line(S + 300_003, "block_rq_issue", &read(i));
+    }
+    assert_eq!(bypasses(&text), 2);
+}
+
+#[test]
 fn what_is_not_in_the_trace_is_said_once() {
     let text: String = (0..300)
         .map(|i| {
