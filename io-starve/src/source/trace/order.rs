@@ -18,6 +18,8 @@ const ROOM: usize = 65_536;
 const BACK_NS: u64 = 10 * SPAN_NS;
 /// How many events in a row must agree that it was.
 const CONFIRM: usize = 64;
+/// Rows that are kept: each CPU's events are in order by themselves, and come as pieces of a row.
+const ROWS: usize = 64;
 /// A step ahead by this much, in ns, needs a second event that agrees: an idle disk is silent for long, but a wrong digit makes
 /// years of it.
 const AHEAD_NS: u64 = 3_600_000_000_000;
@@ -29,12 +31,23 @@ pub struct Timed {
     pub event: Event,
     /// Events were lost right before it, or the clock jumped there: what was in flight may have ended unseen.
     pub gap: bool,
+    /// Number in the order of the input: of equal times the earlier one comes first.
+    number: u64,
+}
+
+impl Timed {
+    fn place(&self) -> (u64, u64) {
+        (self.event.ns, self.number)
+    }
 }
 
 /// Events on their way into order.
 #[derive(Debug, Default)]
 pub struct Order {
-    waiting: VecDeque<Timed>,
+    /// Rows of events, each in order.
+    rows: Vec<VecDeque<Timed>>,
+    waiting: usize,
+    number: u64,
     /// Far from all others, until a decision can be made.
     odd: Vec<Event>,
     newest_ns: Option<u64>,
@@ -83,32 +96,48 @@ impl Order {
         if end {
             self.settle(notes);
         }
-        let first = self.waiting.front()?;
-        let span = self.newest_ns?.saturating_sub(first.event.ns);
-        if !end && span <= SPAN_NS && self.waiting.len() <= ROOM {
+        let first = |row: &VecDeque<Timed>| row.front().map(Timed::place);
+        let row = (self.rows.iter_mut())
+            .filter(|row| !row.is_empty())
+            .min_by_key(|row| first(row))?;
+        let span = self.newest_ns?.saturating_sub(row.front()?.event.ns);
+        if !end && span <= SPAN_NS && self.waiting <= ROOM {
             return None;
         }
-        let next = self.waiting.pop_front()?;
+        let next = row.pop_front()?;
+        self.waiting -= 1;
         self.released_ns = self.released_ns.max(next.event.ns);
         Some(next)
     }
 
     fn accept(&mut self, event: Event, notes: &mut Notes) {
+        self.number += 1;
         let timed = Timed {
             event,
             gap: std::mem::take(&mut self.gap),
+            number: self.number,
         };
         if event.ns < self.released_ns {
             notes.late += 1;
         }
         self.newest_ns = self.newest_ns.max(Some(event.ns));
-        let at = match self.waiting.back() {
-            Some(last) if last.event.ns > event.ns => {
-                self.waiting.partition_point(|t| t.event.ns <= event.ns)
+        self.waiting += 1;
+        // The row that it continues with the least gap.
+        let last = |row: &VecDeque<Timed>| row.back().map_or(0, |t| t.event.ns);
+        let fits = (0..self.rows.len())
+            .filter(|i| last(&self.rows[*i]) <= event.ns)
+            .max_by_key(|i| last(&self.rows[*i]));
+        match fits {
+            Some(i) => self.rows[i].push_back(timed),
+            None if self.rows.len() < ROWS => self.rows.push(VecDeque::from([timed])),
+            None => {
+                // No CPU's events are so far from order: this row takes what fits nowhere.
+                if let Some(row) = self.rows.last_mut() {
+                    let at = row.partition_point(|t| t.event.ns <= event.ns);
+                    row.insert(at, timed);
+                }
             }
-            _ => self.waiting.len(),
-        };
-        self.waiting.insert(at, timed);
+        }
     }
 
     /// The odd ones were no jump: behind, they are late, ahead, they are garbage.
@@ -163,6 +192,32 @@ mod tests {
     fn what_is_less_than_a_second_late_is_put_in_order() {
         let (out, notes) = run(&[5 * S, 7 * S, 6 * S + 1, 7 * S - 1, 9 * S, 8 * S]);
         assert_eq!(out, [5 * S, 6 * S + 1, 7 * S - 1, 7 * S, 8 * S, 9 * S]);
+        assert_eq!(notes, Notes::default());
+    }
+
+    #[test]
+    fn any_order_within_a_second_is_mended_and_equal_times_keep_theirs() {
+        // Pieces of 100 rows, more than are kept, with times that occur more than once.
+        let times: Vec<u64> = (0..20_000u64)
+            .map(|i| 5 * S + (i * 7_919 % 1_000) * 1_000)
+            .collect();
+        let (mut order, mut notes) = (Order::default(), Notes::default());
+        for (sector, ns) in times.iter().enumerate() {
+            let sector = sector as u64;
+            order.push(
+                Event {
+                    sector,
+                    ..event(*ns)
+                },
+                &mut notes,
+            );
+        }
+        let out: Vec<(u64, u64)> = std::iter::from_fn(|| order.pop(true, &mut notes))
+            .map(|t| (t.event.ns, t.event.sector))
+            .collect();
+        let mut sorted: Vec<(u64, u64)> = times.into_iter().zip(0..).collect();
+        sorted.sort();
+        assert_eq!(out, sorted);
         assert_eq!(notes, Notes::default());
     }
 
