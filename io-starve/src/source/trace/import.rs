@@ -14,7 +14,7 @@ use super::{
     tally::Tally,
 };
 use crate::{
-    model::observation::Observation,
+    model::observation::{DevId, Observation},
     source::{input::Progress, replay::Tape},
 };
 
@@ -96,6 +96,8 @@ impl Import {
 
     fn take(&mut self, item: Item) {
         match item {
+            // A queue without a disk, such as that of an NVMe controller's own commands.
+            Item::Event(event) if event.dev == DevId(0) => self.notes.foreign += 1,
             Item::Event(event) => {
                 self.notes.events += 1;
                 self.questions.see(&event);

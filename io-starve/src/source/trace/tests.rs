@@ -438,6 +438,8 @@ fn flushes_and_passthrough_commands_have_no_place() {
         "block_rq_complete",
         "N (12 00 00 00 24 00 ..) 18446744073709551615 + 1",
     );
+    // One of a controller, which has no disk.
+    text += &line(S, "block_rq_issue", "N 0 () 0 + 0 none,0,0").replace("8,0", "0,0");
     // The second completion of a write with a flush behind it, where its data ended.
     text += &line(S + 30, "block_rq_complete", "WS () 108 + 0");
     let (all, notes) = replayed(&text);
@@ -445,6 +447,7 @@ fn flushes_and_passthrough_commands_have_no_place() {
     assert_eq!(sums[&(SDA, Class::Flush)].device, (1, 10_000));
     assert_eq!(sums[&(SDA, Class::Other)].device, (1, 20_000));
     assert_eq!((in_flight(all.last().unwrap()), notes.earlier), (0, 0));
+    assert_eq!(notes.foreign, 1);
 }
 
 #[test]
