@@ -1,6 +1,7 @@
 //! What blktrace records: its binary files, and their text by blkparse.
 
 pub mod binary;
+pub mod files;
 pub mod text;
 
 use super::trace::What;

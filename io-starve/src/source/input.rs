@@ -18,6 +18,7 @@ use liblzma::{bufread::XzDecoder, stream};
 use super::{
     blktrace::{
         binary::{self, Blktrace},
+        files,
         text::{self, Blkparse},
     },
     ftrace::{self, Ftrace},
@@ -152,35 +153,44 @@ pub enum InputError {
     },
 }
 
-/// Opens a file. blktrace's files of one disk are opened together, whichever is named; the name without an ending will do.
+/// Opens a file. blktrace's files are opened together, whichever is named; what stands before `.blktrace`, or the folder, will do.
 ///
 /// # Errors
 /// When it cannot be read or unpacked, or is nothing that is known.
 pub fn open(path: &Path, from: Option<Format>) -> Result<Opened, InputError> {
-    let mut first = path.to_owned();
-    if !path.exists() {
-        // As `blkparse -i sda` takes it.
-        let mut name = path.as_os_str().to_owned();
-        name.push(".blktrace.0");
-        if Path::new(&name).exists() {
-            first = name.into();
-        }
+    let files = match from {
+        None | Some(Format::Blktrace) => files::of(path),
+        Some(_) => Vec::new(),
+    };
+    if let Some(blktrace) = open_blktrace(&files, from)? {
+        return Ok(blktrace);
     }
-    let name = first.display().to_string();
+    let name = path.display().to_string();
     let progress = Progress::default();
-    match look(open_file(&first, &progress)?, &name, from)? {
+    match look(open_file(path, &progress)?, &name, from)? {
         Looked::Recording(recording) => Ok(Opened::Recording(recording)),
-        Looked::Trace(input, Format::Blktrace) => {
-            let mut files = vec![input];
-            for other in siblings(&first) {
-                let name = other.display().to_string();
-                let file = open_file(&other, &progress)?;
-                files.push(unpacked(Peeked::new(file), &name)?);
-            }
-            Ok(trace(Box::new(Blktrace::new(files)), progress))
-        }
         Looked::Trace(input, format) => Ok(trace(reader(input, format), progress)),
     }
+}
+
+/// Opens files that have the names of blktrace's; `None` when they hold something else. A CPU that did nothing leaves an empty one.
+fn open_blktrace(files: &[PathBuf], from: Option<Format>) -> Result<Option<Opened>, InputError> {
+    let progress = Progress::default();
+    let mut inputs = Vec::new();
+    let mut is_blktrace = from == Some(Format::Blktrace) && !files.is_empty();
+    for file in files {
+        let name = file.display().to_string();
+        let raw = Peeked::new(open_file(file, &progress)?);
+        let mut plain = Peeked::new(unpacked(raw, &name)?);
+        let typical = |start: &[u8], last: bool| {
+            (start.len() >= 4 || last).then(|| binary::is_typical(start))
+        };
+        is_blktrace |= plain
+            .look(4, typical)
+            .map_err(|source| InputError::Unpack { name, source })?;
+        inputs.push(plain.into_input());
+    }
+    Ok(is_blktrace.then(|| trace(Box::new(Blktrace::new(inputs)), progress)))
 }
 
 /// Opens an input that is called `name` in messages.
@@ -231,34 +241,6 @@ fn open_file(path: &Path, progress: &Progress) -> Result<Input, InputError> {
         inner: file,
         progress: progress.clone(),
     }))
-}
-
-/// The files of the other CPUs: the same name with another number, by number.
-fn siblings(path: &Path) -> Vec<PathBuf> {
-    let parts = |name: &str| {
-        let at = name.rfind(".blktrace.")? + ".blktrace.".len();
-        let digits = name[at..].bytes().take_while(u8::is_ascii_digit).count();
-        let cpu: u32 = name[at..at + digits].parse().ok()?;
-        Some((name[..at].to_owned(), cpu, name[at + digits..].to_owned()))
-    };
-    let own = path.file_name().and_then(|n| parts(n.to_str()?));
-    let folder = match path.parent() {
-        Some(folder) if folder.as_os_str().is_empty() => Path::new("."),
-        Some(folder) => folder,
-        None => return Vec::new(),
-    };
-    let (Some((stem, cpu, ending)), Ok(entries)) = (own, folder.read_dir()) else {
-        return Vec::new();
-    };
-    let mut found: Vec<(u32, PathBuf)> = entries
-        .filter_map(Result::ok)
-        .filter_map(|entry| {
-            let (s, n, e) = parts(entry.file_name().to_str()?)?;
-            (s == stem && e == ending && n != cpu).then(|| (n, entry.path()))
-        })
-        .collect();
-    found.sort();
-    found.into_iter().map(|(_, path)| path).collect()
 }
 
 /// An input, looked at.

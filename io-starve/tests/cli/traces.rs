@@ -136,6 +136,29 @@ fn blktrace_and_its_text_give_the_figures_of_btt() {
 }
 
 #[test]
+fn blktraces_files_are_found_by_their_folder_and_one_may_be_empty() {
+    let dir = tempfile::tempdir().unwrap();
+    for cpu in ["0", "1"] {
+        let packed = std::fs::read(file(&format!("loop.blktrace.{cpu}.xz"))).unwrap();
+        std::fs::write(dir.path().join(format!("loop0.blktrace.{cpu}.xz")), packed).unwrap();
+    }
+    std::fs::write(dir.path().join("loop0.blktrace.2.xz"), "").unwrap();
+    let path = |name: &str| dir.path().join(name);
+    for path in [path(""), path("loop0"), path("loop0.blktrace.2.xz")] {
+        let (code, out, err) = outcome(io_starve(["replay", "--format", "json"]).arg(&path));
+        assert_eq!(code, 0, "{err}");
+        let stop: Value = serde_json::from_str(out.lines().last().unwrap()).unwrap();
+        assert!(
+            stop["summary"]
+                .as_str()
+                .unwrap()
+                .contains("101 requests seen"),
+            "{stop}"
+        );
+    }
+}
+
+#[test]
 fn times_of_stages_are_those_of_btt() {
     let Ok(Opened::Trace(mut trace)) = input::open(&file("loop.blktrace.0.xz"), None) else {
         panic!("not taken for a trace")
