@@ -17,8 +17,8 @@ use crate::model::observation::{GroupKey, Stage};
 
 /// A completion this soon after a disk's first event, in ns, is taken for one of a request that began before the trace.
 const EARLIER_NS: u64 = 10_000_000_000;
-/// Bytes of a sector, as a shift.
-const SECTOR: u32 = 9;
+/// Bytes of a sector.
+const SECTOR: u64 = 512;
 
 /// One event at its disk.
 pub(super) struct At<'a> {
@@ -79,11 +79,11 @@ impl At<'_> {
         }
         // What was in doubt here has ended: its place is taken anew.
         self.take_from_doubt(|r| r.sectors == e.sectors);
-        let step_ = Step::Insert {
+        let first = Step::Insert {
             now: e.ns,
             start_ns: e.ns,
         };
-        if let Some(mut r) = self.begin(step_) {
+        if let Some(mut r) = self.begin(first) {
             let key = r.key;
             self.tally.group(key).inserts += 1;
             self.put_in_queue(&mut r);
@@ -103,7 +103,7 @@ impl At<'_> {
                 self.notes.ambiguous += u64::from(several);
                 Some(place)
             }
-            // A bio that was put before it moved its beginning, and nobody recorded that.
+            // A bio that was put before it moved its beginning, and that was not recorded.
             None => self.within(e.sector).map(|(place, _)| place),
         };
         let mut request = place
@@ -433,5 +433,5 @@ fn best(places: &Places, e: &Event, score: impl Fn(&Request) -> u8) -> Option<(P
 }
 
 fn bytes(sectors: u64) -> u32 {
-    u32::try_from(sectors << SECTOR).unwrap_or(u32::MAX)
+    u32::try_from(sectors.saturating_mul(SECTOR)).unwrap_or(u32::MAX)
 }
