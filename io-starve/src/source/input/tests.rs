@@ -1,5 +1,7 @@
 use std::io::Write;
 
+use proptest::prelude::*;
+
 use super::*;
 use crate::source::{
     recording::tests::{observations, recorded},
@@ -131,5 +133,42 @@ fn a_damaged_end_keeps_what_came_before() {
             assert!(import.warning().unwrap().contains("damaged"));
         }
         _ => panic!("not taken for a trace"),
+    }
+}
+
+proptest! {
+    #[test]
+    fn no_bytes_are_fatal(
+        magic in prop::sample::select(vec![
+            &b""[..], b"\x1f\x8b\x08", b"\xfd7zXZ\0", b"\x28\xb5\x2f\xfd", b"\x07tae", b"eat\x08", b"# tracer: nop\n", b"PERFILE2",
+        ]),
+        bytes in prop::collection::vec(any::<u8>(), 0..400),
+        from in prop::sample::select(vec![
+            None, Some(Format::Ftrace), Some(Format::Blkparse), Some(Format::Blktrace), Some(Format::Recording),
+        ]),
+    ) {
+        if let Ok(Opened::Trace(mut import)) = opened(&[magic, &bytes].concat(), from) {
+            let mut observations = 0;
+            while import.next_observation().is_some() {
+                observations += 1;
+            }
+            prop_assert!(observations > 0);
+            prop_assert!(import.warning().is_some());
+        }
+    }
+
+    #[test]
+    fn a_packed_trace_with_a_wrong_byte_is_read_as_far_as_it_goes(at in 0.0..1.0, xor in 1u8..) {
+        let text: String = (0..500)
+            .map(|i| LINE.replace("107746", &(i * 977).to_string()))
+            .collect();
+        for mut packed in [gzip(text.as_bytes()), xz(text.as_bytes()), zstd(text.as_bytes())] {
+            let at = (packed.len() as f64 * at) as usize;
+            packed[at] ^= xor;
+            if let Ok(Opened::Trace(mut import)) = opened(&packed, None) {
+                while import.next_observation().is_some() {}
+                prop_assert!(import.notes().events + import.notes().unreadable <= 501);
+            }
+        }
     }
 }
