@@ -30,12 +30,12 @@ pub enum Place {
     Iterator,
 }
 
-/// A module, by a tracepoint that is there when it is: subsystem, event.
+/// A module, by what is there when it is: subsystem of tracefs, event or file.
 pub type Module = (&'static str, &'static str);
 
-const JBD2: Module = ("jbd2", "jbd2_start_commit");
-const XFS: Module = ("xfs", "xfs_file_fsync");
-const BTRFS: Module = ("btrfs", "btrfs_sync_file");
+const JBD2: Module = ("jbd2", "enable");
+const XFS: Module = ("xfs", "enable");
+const BTRFS: Module = ("btrfs", "enable");
 
 /// One hook of the program.
 #[derive(Debug)]
