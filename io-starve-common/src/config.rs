@@ -160,6 +160,32 @@ pub struct Offsets {
     pub jbd2_dev: u32,
     /// `transaction` in them
     pub jbd2_tid: u32,
+    /// `bdi_writeback.bdi`
+    pub wb_bdi: u32,
+    /// `backing_dev_info.id`
+    pub bdi_id: u32,
+    /// `backing_dev_info.dev_name`
+    pub bdi_name: u32,
+    /// `dirty_throttle_control.thresh`, as the next five for the tracepoint from 6.13 on
+    pub dtc_limit: u32,
+    /// `dirty_throttle_control.bg_thresh`
+    pub dtc_background: u32,
+    /// `dirty_throttle_control.dirty`
+    pub dtc_dirty: u32,
+    /// `dirty_throttle_control.wb_thresh`
+    pub dtc_bdi_limit: u32,
+    /// `dirty_throttle_control.wb_dirty`
+    pub dtc_bdi_dirty: u32,
+    /// `task_struct.flags`
+    pub task_flags: u32,
+    /// `task_struct.comm`
+    pub task_comm: u32,
+    /// `task_struct.worker_private` or, before 5.17, `task_struct.set_child_tid`: the `kthread` of a kernel thread
+    pub task_kthread: u32,
+    /// `kthread.data`: the `worker` of a workqueue's thread
+    pub kthread_data: u32,
+    /// `worker.desc`: the name of the workqueue whose work it does
+    pub worker_desc: u32,
 }
 
 /// What user space tells the programs once, before they are loaded: constants to the verifier. What every request needs

@@ -113,6 +113,8 @@ pub enum SpanKind {
     Commit = 2,
     /// A [`HandleSpan`].
     Handle = 3,
+    /// A [`crate::dirty::PauseSpan`].
+    Pause = 4,
 }
 
 /// An fsync that ended.

@@ -24,6 +24,7 @@ mod maps;
 mod ondemand;
 mod sleeping;
 mod throttle;
+mod writeback;
 
 #[cfg(not(test))]
 #[panic_handler]

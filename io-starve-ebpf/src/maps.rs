@@ -8,6 +8,7 @@ use aya_ebpf::{
     maps::{Array, RingBuf},
 };
 use io_starve_common::config::Config;
+use io_starve_common::dirty::{PAUSE_ROWS, PauseRow};
 use io_starve_common::span::{
     HELD_ROWS, HeldRow, JOURNAL_ROWS, JournalRow, SPAN_RING_BYTES, SYNC_ROWS, SyncSlot, SyncTotals,
     TOTALS_ROWS, WALK_COUNT,
@@ -69,6 +70,8 @@ pub static JOURNALS: Array<JournalRow> = Array::with_max_entries(JOURNAL_ROWS, B
 pub static HELD: Array<HeldRow> = Array::with_max_entries(HELD_ROWS, BPF_F_MMAPABLE);
 #[map]
 pub static WALK: Array<u64> = Array::with_max_entries(WALK_COUNT, BPF_F_MMAPABLE);
+#[map]
+pub static PAUSES: Array<PauseRow> = Array::with_max_entries(PAUSE_ROWS, BPF_F_MMAPABLE);
 #[map]
 pub static SPANS: RingBuf = RingBuf::with_byte_size(SPAN_RING_BYTES, 0);
 
@@ -181,6 +184,8 @@ unsafe impl Row for SyncSlot {}
 unsafe impl Row for SyncTotals {}
 // SAFETY: as above.
 unsafe impl Row for JournalRow {}
+// SAFETY: as above.
+unsafe impl Row for PauseRow {}
 
 /// The row of this key, if it has one. The search goes past rows that are free: one that was just being tried for by two
 /// at a time may have been passed over when the key was claimed.

@@ -95,12 +95,13 @@ impl Sizes {
 const SPAN_MIN_NS: u32 = 20_000_000;
 /// Memory of what is told one by one, in bytes.
 fn spans() -> u64 {
-    use io_starve_common::span::*;
+    use io_starve_common::{dirty::*, span::*};
     let rows = |n: u32, size: usize| u64::from(n) * size as u64;
     rows(SYNC_ROWS, size_of::<SyncSlot>())
         + rows(TOTALS_ROWS, size_of::<SyncTotals>())
         + rows(JOURNAL_ROWS, size_of::<JournalRow>())
         + rows(HELD_ROWS, size_of::<HeldRow>())
+        + rows(PAUSE_ROWS, size_of::<PauseRow>())
         + u64::from(SPAN_RING_BYTES)
 }
 
@@ -217,6 +218,21 @@ pub fn config(btf: &Btf, sizes: &Sizes, filtered: bool) -> Result<Config, Unknow
             .unwrap_or_else(|| either("pt_regs", "regs")),
         jbd2_dev: JBD2[0].1,
         jbd2_tid: JBD2[1].1,
+        wb_bdi: either("bdi_writeback", "bdi"),
+        bdi_id: either("backing_dev_info", "id"),
+        bdi_name: either("backing_dev_info", "dev_name"),
+        dtc_limit: either("dirty_throttle_control", "thresh"),
+        dtc_background: either("dirty_throttle_control", "bg_thresh"),
+        dtc_dirty: either("dirty_throttle_control", "dirty"),
+        dtc_bdi_limit: either("dirty_throttle_control", "wb_thresh"),
+        dtc_bdi_dirty: either("dirty_throttle_control", "wb_dirty"),
+        task_flags: either("task_struct", "flags"),
+        task_comm: either("task_struct", "comm"),
+        task_kthread: btf
+            .offset("task_struct", "worker_private")
+            .unwrap_or_else(|| either("task_struct", "set_child_tid")),
+        kthread_data: either("kthread", "data"),
+        worker_desc: either("worker", "desc"),
     };
     if off.rq_disk == ABSENT && off.q_disk == ABSENT {
         need("request_queue", "disk")?;

@@ -13,6 +13,8 @@ pub enum Purpose {
     Names,
     /// fsyncs and journals: only where a filesystem has them.
     Journal,
+    /// Writers that are paused for dirty memory.
+    Dirty,
 }
 
 /// Where a hook is found.
@@ -323,6 +325,18 @@ pub const HOOKS: &[HookSpec] = &[
         question: "who waits in fsync of ext4",
         programs: &[(0, "", "raw_ext4_sync_enter")],
     },
+    // mm/page-writeback.c balance_dirty_pages; 12 arguments with the figures one by one up to 6.12, then 8 with a
+    // dirty_throttle_control.
+    HookSpec {
+        name: "balance_dirty_pages",
+        purpose: Purpose::Dirty,
+        place: Place::Kernel,
+        question: "which writers are paused for dirty memory",
+        programs: &[
+            (12, "btf_dirty_pause", "raw_dirty_pause"),
+            (8, "btf_dirty_pause_dtc", "raw_dirty_pause_dtc"),
+        ],
+    },
 ];
 
 /// The programs that serve a hook here: tp_btf first (it costs about 0.6 of the other), then the raw tracepoint.
@@ -388,6 +402,7 @@ impl HookSpec {
             question: self.question.to_owned(),
             topic: match self.purpose {
                 Purpose::Journal => Topic::Journal,
+                Purpose::Dirty => Topic::Dirty,
                 Purpose::Core | Purpose::Admission | Purpose::Names => Topic::Requests,
             },
         }

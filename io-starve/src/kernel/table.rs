@@ -7,6 +7,7 @@ use std::{
 };
 
 use aya::maps::Map;
+use io_starve_common::dirty::PauseRow;
 use io_starve_common::span::{HeldRow, JournalRow, SyncSlot, SyncTotals};
 use io_starve_common::wire::{BioSlot, Claim, DevRow, GroupName, GroupRow, HctxRow, HistRow, Slot};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
@@ -40,6 +41,8 @@ unsafe impl Plain for SyncTotals {}
 unsafe impl Plain for JournalRow {}
 // SAFETY: as above.
 unsafe impl Plain for HeldRow {}
+// SAFETY: as above.
+unsafe impl Plain for PauseRow {}
 // SAFETY: as above.
 unsafe impl Plain for u64 {}
 
