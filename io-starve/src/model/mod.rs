@@ -14,13 +14,18 @@ pub mod blame;
 pub mod causes;
 pub mod cgroups;
 pub mod devices;
+pub mod dirty;
 pub mod filesystems;
 pub mod flow;
+pub mod host;
+pub mod intervals;
 pub mod mechanism;
 pub mod minute;
 pub mod observation;
+pub mod pauses;
 pub mod snapshot;
 pub mod spans;
+pub mod stacks;
 pub mod syncs;
 pub mod throttled;
 mod views;
@@ -31,6 +36,7 @@ use blame::Blame;
 use causes::Scene;
 use cgroups::Cgroups;
 use devices::Device;
+use dirty::Dirty;
 use filesystems::{Filesystems, LimitTable};
 use flow::{Flow, TickEnd};
 use observation::{
@@ -88,6 +94,8 @@ pub struct Model {
     pressure: BTreeMap<Option<Owner>, Psi>,
     waiters: Vec<Waiter>,
     syncs: Syncs,
+    #[serde(default)]
+    dirty: Dirty,
     blame: Blame,
     #[serde(default)]
     throttled: Throttled,
@@ -148,7 +156,7 @@ impl Model {
     pub fn missing_questions(&self, topic: Topic) -> Vec<String> {
         self.hooks
             .iter()
-            .filter(|h| h.topic == topic || h.topic == Topic::Requests && topic == Topic::Journal)
+            .filter(|h| h.topic == topic || h.topic == Topic::Requests)
             .filter(|h| matches!(h.verdict, Verdict::Refused { .. }) && !h.question.is_empty())
             .map(|h| h.question.clone())
             .collect()
@@ -179,6 +187,11 @@ impl Model {
         &self.syncs
     }
 
+    /// Pauses for dirty memory, and loop devices.
+    pub fn dirty(&self) -> &Dirty {
+        &self.dirty
+    }
+
     /// Who kept whom waiting in the last minute.
     pub fn blame(&self) -> &Blame {
         &self.blame
@@ -191,9 +204,10 @@ impl Model {
 
     /// Takes in one observation. One that is not later than the last only adds its counters: time never runs backwards here.
     pub fn apply(&mut self, o: &Observation) {
-        let now = o.mono_ns.max(self.clock.to_ns);
+        let before = self.clock.to_ns;
+        let now = o.mono_ns.max(before);
         let dt_ns = match self.first_ns {
-            Some(_) => now - self.clock.to_ns,
+            Some(_) => now - before,
             None => {
                 self.first_ns = Some(now);
                 self.clock = CellClock {
@@ -214,6 +228,7 @@ impl Model {
         self.take_waiters(o);
         self.throttled.take(&o.holds, self.now_ns(), dt_ns);
         self.take_syncs(o);
+        self.dirty.take(o, &self.waiters, before, now);
         self.forget();
     }
 
@@ -238,6 +253,8 @@ impl Model {
             Fact::Filesystem(fact) => self.filesystems.learn(fact),
             Fact::FilesystemGone { dev } => self.filesystems.gone(*dev, now),
             Fact::Limits(fact) => self.limits.learn(fact),
+            Fact::Loop(fact) => self.dirty.learn_loop(fact),
+            Fact::LoopGone { dev } => self.dirty.loop_gone(*dev, now),
         }
     }
 

@@ -6,6 +6,8 @@
 use io_starve_common::{class::Class, wire::LossKind};
 use serde::{Deserialize, Serialize};
 
+pub use super::host::{CgroupMode, Hook, HostFact, Topic, Verdict};
+pub use super::pauses::{Busy, DirtyFigures, LoopFact, Pause, PauseDelta, Worker};
 pub use super::spans::{
     Call, Checkpoint, Commit, FilesystemFact, Fsync, FsyncDelta, Handle, Hold, Holder, InodeWait,
     LimitFact, Limits, SyncWait,
@@ -155,6 +157,15 @@ pub struct Observation {
     /// Tasks that sleep with a handle open while a commit takes long.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub holders: Vec<Holder>,
+    /// Pauses for dirty memory that began.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub pauses: Vec<Pause>,
+    /// How many pauses began, by owner and backing device.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub pause_counts: Vec<PauseDelta>,
+    /// How busy disks are behind which somebody was paused of late.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub busy: Vec<Busy>,
     /// Losses, cumulative since attach, only kinds above 0.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub loss: Vec<(LossKind, u64)>,
@@ -372,77 +383,13 @@ pub enum Fact {
     },
     /// Limits of a cgroup were set, changed or lifted.
     Limits(LimitFact),
-}
-
-/// The host.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct HostFact {
-    /// Host name.
-    pub name: String,
-    /// Kernel release, as `uname -r`.
-    pub kernel: String,
-    /// What the cgroup hierarchy lets us say.
-    pub cgroups: CgroupMode,
-}
-
-/// Which hierarchy names the owners.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum CgroupMode {
-    /// cgroup v2 with the io controller: buffered writes are charged to who dirtied the file.
-    V2,
-    /// v1 blkio: buffered writes are charged to the root.
-    V1,
-    /// Neither was found; owners have no names.
-    #[default]
-    None,
-}
-
-/// One hook and its verdict.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Hook {
-    /// Tracepoint name, e.g. `block_rq_insert`.
-    pub name: String,
-    /// What became of it.
-    pub verdict: Verdict,
-    /// The question that cannot be answered without it.
-    pub question: String,
-    /// What that question is about.
-    #[serde(default)]
-    pub topic: Topic,
-}
-
-/// What a question is about.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Topic {
-    /// Requests of disks.
-    #[default]
-    Requests,
-    /// fsyncs and journals.
-    Journal,
-}
-
-/// What became of a hook.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "verdict", rename_all = "kebab-case")]
-pub enum Verdict {
-    /// Runs.
-    Attached {
-        /// By which means: `tp_btf`, `raw_tp`, `tracepoint`.
-        via: String,
+    /// A loop device got a file, or something about it changed.
+    Loop(LoopFact),
+    /// A loop device has no file any more.
+    LoopGone {
+        /// Which.
+        dev: DevId,
     },
-    /// This kernel does not have it.
-    Absent,
-    /// The kernel or the user refused it.
-    Refused {
-        /// The kernel's words.
-        why: String,
-    },
-    /// Nothing on this machine needs it now.
-    NotNeeded,
-    /// It is in a module that is not loaded; attached when it is.
-    Waits,
 }
 
 /// What a disk is.
