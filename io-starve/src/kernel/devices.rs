@@ -64,6 +64,19 @@ impl Devices {
         self.known.contains_key(&dev)
     }
 
+    /// The disks below this one (dm, md).
+    pub fn below(&self, dev: DevId) -> &[DevId] {
+        self.known
+            .get(&dev)
+            .map(|d| d.below.as_slice())
+            .unwrap_or_default()
+    }
+
+    /// What this disk is called.
+    pub fn name(&self, dev: DevId) -> Option<&str> {
+        self.known.get(&dev).map(|d| d.name.as_str())
+    }
+
     /// Every disk of the last refresh.
     pub fn all(&self) -> impl Iterator<Item = &DeviceFact> {
         self.known.values()

@@ -200,5 +200,13 @@ fn text<'a>(path: &Path, buffer: &'a mut Vec<u8>) -> std::borrow::Cow<'a, str> {
     String::from_utf8_lossy(buffer)
 }
 
+/// A cgroup that has a limit needs a name, though it may do no I/O itself: it may be above those who do.
+pub fn limited(fact: &Fact) -> Option<u64> {
+    match fact {
+        Fact::Limits(l) if !l.disks.is_empty() => Some(l.id),
+        _ => None,
+    }
+}
+
 #[cfg(test)]
 mod tests;

@@ -8,6 +8,7 @@ pub mod doctor;
 pub mod hooks;
 pub mod limits;
 mod load;
+pub mod loops;
 pub mod mounts;
 mod read;
 mod select;

@@ -39,6 +39,8 @@ pub struct Mounts {
     changed: bool,
     read_ns: Option<u64>,
     known: BTreeMap<DevId, FilesystemFact>,
+    /// Numbers of all that is mounted, also of what is on no disk.
+    mounted: BTreeSet<DevId>,
 }
 
 /// A line of mountinfo (proc_pid_mountinfo(5)).
@@ -64,6 +66,7 @@ impl Mounts {
             changed: false,
             read_ns: None,
             known: BTreeMap::new(),
+            mounted: BTreeSet::new(),
         }
     }
 
@@ -72,6 +75,28 @@ impl Mounts {
         self.known
             .get(&fs)
             .is_none_or(|f| f.queues.iter().any(|q| disks.contains(q)))
+    }
+
+    /// True for the number of a mount, on a disk or not.
+    pub fn is_mounted(&self, fs: DevId) -> bool {
+        self.mounted.contains(&fs)
+    }
+
+    /// The disks below this filesystem; none for what is on no disk, or not known.
+    pub fn queues(&self, fs: DevId) -> &[DevId] {
+        self.known
+            .get(&fs)
+            .map(|f| f.queues.as_slice())
+            .unwrap_or_default()
+    }
+
+    /// The btrfs that holds this path. Its subvolumes have numbers of their own, which are in no table.
+    pub fn holding(&self, path: &str) -> Option<DevId> {
+        self.known
+            .values()
+            .filter(|f| f.fstype == "btrfs" && Path::new(path).starts_with(&f.mountpoint))
+            .max_by_key(|f| f.mountpoint.len())
+            .map(|f| f.dev)
     }
 
     /// Reads the table again if it changed or is old, and says what changed. `now` is ns monotonic.
@@ -91,6 +116,11 @@ impl Mounts {
             return Vec::new();
         };
         self.changed = false;
+        self.mounted = table
+            .lines()
+            .filter_map(Mount::parse)
+            .map(|m| m.dev)
+            .collect();
         let now = self.filesystems(&table);
         let mut facts = Vec::new();
         for (dev, fact) in &now {

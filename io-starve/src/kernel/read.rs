@@ -19,8 +19,9 @@ use super::{
     config::Sizes,
     devices::Devices,
     hooks::{HOOKS, HookSpec, Purpose},
-    limits::LimitReader,
+    limits::{LimitReader, limited},
     load::{Attacher, load},
+    loops::{self, Loops},
     mounts::{self, Mounts},
     select::select,
     tracefs,
@@ -29,14 +30,17 @@ use crate::model::observation::{
     CgroupMode, DevId, Fact, Hold, Hook, HostFact, Observation, Owner, Verdict,
 };
 
+mod clock;
 mod counters;
 #[cfg(feature = "faults")]
 mod faults;
+mod pauses;
 mod spans;
 mod start;
 mod tables;
 mod waiting;
 
+use clock::{monotonic_ns, realtime_ns};
 use start::{
     give_memory_back, load_all_on_demand, require_readable_memory, require_some_hook, sizes_for,
     typed_tracepoints,
@@ -81,6 +85,8 @@ pub struct Attached {
     /// Disks that `--device` chose.
     chosen: Vec<DevId>,
     spans: spans::Spans,
+    pauses: pauses::Pauses,
+    loops: Loops,
     host: HostFact,
     first: bool,
     facts_read_ns: u64,
@@ -116,6 +122,7 @@ impl Attached {
         let mut ebpf = load(&btf, &sizes, !options.devices.is_empty())?;
         let tables = Tables::map(&ebpf, &sizes)?;
         let spans = spans::Spans::map(&mut ebpf)?;
+        let pauses = pauses::Pauses::map(&ebpf, &sys)?;
         tables.allow_only(&chosen);
         let on_demand = load_all_on_demand(&mut ebpf)?;
 
@@ -162,6 +169,8 @@ impl Attached {
             seeded: BTreeSet::new(),
             chosen,
             spans,
+            pauses,
+            loops: Loops::new(&sys, loops::status),
             host,
             first: true,
             facts_read_ns: 0,
@@ -210,7 +219,11 @@ impl Attached {
             self.facts_read_ns = start;
             facts.extend(self.refresh_devices());
         }
-        facts.extend(self.mounts.refresh(start));
+        let mounts = self.mounts.refresh(start);
+        if self.facts_read_ns == start || !mounts.is_empty() {
+            facts.extend(self.loops.refresh(&self.mounts));
+        }
+        facts.extend(mounts);
         facts.extend(self.limits.refresh(&self.cgroups, start));
         let mono_ns = monotonic_ns();
         let wall_ns = realtime_ns();
@@ -226,6 +239,17 @@ impl Attached {
         };
         let mut spans = self.spans.read(follow, mono_ns);
         self.add_stalled(&mut spans, mono_ns)?;
+        let disks = pauses::Disks {
+            devices: &self.devices,
+            loops: &self.loops,
+        };
+        let paused = self.pauses.read(
+            std::mem::take(&mut spans.pauses),
+            self.spans.jiffy_ns(),
+            disks,
+            &self.chosen,
+            mono_ns,
+        );
         if !self.options.devices.is_empty() {
             spans.only(|fs| self.mounts.may_lie_on(fs, &self.chosen));
         }
@@ -241,6 +265,7 @@ impl Attached {
             .map(|g| g.key.owner)
             .chain(scan.waiting.iter().map(|w| w.key.owner))
             .chain(spans.owners())
+            .chain(paused.owners())
             .chain(holds.iter().flat_map(|h| [h.group, h.owner]))
             .filter_map(cgroup)
             .chain(facts.iter().filter_map(limited))
@@ -265,6 +290,9 @@ impl Attached {
             handles: spans.handles,
             checkpoints: spans.checkpoints,
             holders: spans.holders,
+            pauses: paused.pauses,
+            pause_counts: paused.counts,
+            busy: paused.busy,
             loss,
         };
         self.first = false;
@@ -456,14 +484,6 @@ fn cgroup(owner: Owner) -> Option<u64> {
     }
 }
 
-/// A cgroup that has a limit needs a name, though it may do no I/O itself: it may be above those who do.
-fn limited(fact: &Fact) -> Option<u64> {
-    match fact {
-        Fact::Limits(l) if !l.disks.is_empty() => Some(l.id),
-        _ => None,
-    }
-}
-
 /// Runs a program that is attached to nothing.
 fn run(ebpf: &Ebpf, program: &'static str, args: &[u64]) -> Result<u32, ReadError> {
     let failed = |why: String| ReadError::OnDemand { program, why };
@@ -477,14 +497,4 @@ fn run(ebpf: &Ebpf, program: &'static str, args: &[u64]) -> Result<u32, ReadErro
     }
     let result = p.test_run(options).map_err(|e| failed(e.to_string()))?;
     Ok(result.return_value)
-}
-
-fn monotonic_ns() -> u64 {
-    let t = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
-    t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64
-}
-
-fn realtime_ns() -> i64 {
-    let t = rustix::time::clock_gettime(rustix::time::ClockId::Realtime);
-    t.tv_sec * 1_000_000_000 + t.tv_nsec
 }

@@ -7,6 +7,7 @@ use std::{
 
 use aya::maps::{MapData, RingBuf};
 use io_starve_common::{
+    dirty::PauseSpan,
     span::{
         CommitSpan, HELD_ROWS, HandleSpan, HeldRow, JOURNAL_ROWS, JournalRow, SYNC_BTRFS,
         SYNC_DATA, SYNC_ROWS, SYNC_XFS, SpanKind, SyncSlot, SyncSpan, SyncTotals, TOTALS_ROWS,
@@ -131,6 +132,8 @@ pub struct Read {
     pub handles: Vec<Handle>,
     pub checkpoints: Vec<Checkpoint>,
     pub holders: Vec<Holder>,
+    /// For [`super::pauses`]: they come through the same ring.
+    pub pauses: Vec<PauseSpan>,
 }
 
 impl Read {
@@ -191,6 +194,11 @@ impl Spans {
     /// Until the length of a jiffy is known it is asked for.
     pub fn wants_jiffies(&self) -> bool {
         self.tick.ns.is_none()
+    }
+
+    /// How long a jiffy is, in ns, once that is known.
+    pub fn jiffy_ns(&self) -> Option<u64> {
+        self.tick.ns
     }
 
     pub fn learn_jiffies(&mut self, count: u32, now: u64) {
@@ -273,6 +281,10 @@ impl Spans {
                 && let Some(span) = record::<CommitSpan>(&item)
             {
                 read.commits.push(commit(&span.row, Some(span.end_ns)));
+            } else if kind == SpanKind::Pause as u32
+                && let Some(span) = record::<PauseSpan>(&item)
+            {
+                read.pauses.push(span);
             } else if kind == SpanKind::Handle as u32
                 && let (Some(span), Some(jiffy_ns)) = (record::<HandleSpan>(&item), jiffy_ns)
             {
@@ -399,7 +411,7 @@ impl Spans {
 
 /// A record of the ring: integers only, read unaligned.
 fn record<T: Copy>(bytes: &[u8]) -> Option<T> {
-    // SAFETY: long enough; the three types are integers and arrays of them, for which any bytes are a value.
+    // SAFETY: long enough; the types are integers and arrays of them, for which any bytes are a value.
     (bytes.len() >= size_of::<T>()).then(|| unsafe { bytes.as_ptr().cast::<T>().read_unaligned() })
 }
 
