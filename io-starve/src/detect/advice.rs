@@ -6,7 +6,7 @@
 use io_starve_common::class::Class;
 
 use super::finding::{Finding, Kind, Mechanism, Severity};
-use super::fsync_words;
+use super::{dirty_words, fsync_words};
 use crate::model::Model;
 use crate::model::devices::{Device, display_name, kernel_name};
 
@@ -33,7 +33,9 @@ fn names(mechanism: Mechanism) -> &'static [&'static str] {
         | Mechanism::JournalQueue
         | Mechanism::DataQueue
         | Mechanism::Transaction
-        | Mechanism::Checkpoint => &[],
+        | Mechanism::Checkpoint
+        | Mechanism::LoopWorker
+        | Mechanism::DirtyLimit => &[],
     }
 }
 
@@ -61,6 +63,9 @@ pub fn of(f: &Finding, model: &Model) -> Vec<String> {
     if matches!(f.kind, Kind::FsyncSerialization | Kind::JournalStall) {
         return fsync_words::advice(f, model);
     }
+    if matches!(f.kind, Kind::LoopDoubleThrottle | Kind::DirtyThrottle) {
+        return dirty_words::advice(f, model);
+    }
     let Some((dev, device)) = f
         .device
         .and_then(|dev| Some((dev, model.devices.get(&dev)?)))
@@ -76,7 +81,10 @@ pub fn of(f: &Finding, model: &Model) -> Vec<String> {
     match f.kind {
         Kind::QueueStuck => a.stuck(&display_name(dev, Some(device))),
         Kind::DeviceStall => a.stall(),
-        Kind::FsyncSerialization | Kind::JournalStall => Vec::new(),
+        Kind::FsyncSerialization
+        | Kind::JournalStall
+        | Kind::LoopDoubleThrottle
+        | Kind::DirtyThrottle => Vec::new(),
         Kind::AsyncWriteStarvation | Kind::SyncWriteStarvation | Kind::ReadStarvation => {
             a.starvation()
         }
@@ -123,7 +131,9 @@ impl Advisor<'_> {
                 | Mechanism::JournalQueue
                 | Mechanism::DataQueue
                 | Mechanism::Transaction
-                | Mechanism::Checkpoint => {}
+                | Mechanism::Checkpoint
+                | Mechanism::LoopWorker
+                | Mechanism::DirtyLimit => {}
             }
         }
         out.extend(self.limit_culprit());

@@ -28,6 +28,8 @@ pub enum Others {
     ThanGroup(Owner, Class),
     /// Every other class.
     ThanClass(Class),
+    /// Writes of everybody.
+    Writers,
 }
 
 impl Others {
@@ -35,6 +37,7 @@ impl Others {
         match self {
             Others::ThanGroup(o, c) => (owner, class) != (o, c),
             Others::ThanClass(c) => class != c,
+            Others::Writers => matches!(class, Class::AsyncWrite | Class::SyncWrite),
         }
     }
 }

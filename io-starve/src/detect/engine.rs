@@ -312,6 +312,7 @@ fn flow_of<'a>(device: &'a Device, key: &Key) -> Option<&'a Flow> {
 const fn topic(kind: Kind) -> Topic {
     match kind {
         Kind::FsyncSerialization | Kind::JournalStall => Topic::Journal,
+        Kind::LoopDoubleThrottle | Kind::DirtyThrottle => Topic::Dirty,
         Kind::AsyncWriteStarvation
         | Kind::SyncWriteStarvation
         | Kind::ReadStarvation

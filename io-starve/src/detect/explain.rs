@@ -1,5 +1,6 @@
 //! What `io-starve explain` says about each kind of finding.
 
+use super::explain_dirty;
 use super::finding::Kind;
 
 /// What a kind means, how it is judged with the default thresholds, what to do. Several paragraphs of plain text.
@@ -12,6 +13,8 @@ pub fn explain(kind: Kind) -> &'static str {
         Kind::QueueStuck => QUEUE_STUCK,
         Kind::FsyncSerialization => FSYNC,
         Kind::JournalStall => JOURNAL,
+        Kind::LoopDoubleThrottle => explain_dirty::LOOP,
+        Kind::DirtyThrottle => explain_dirty::DIRTY,
     }
 }
 

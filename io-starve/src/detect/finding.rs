@@ -4,6 +4,7 @@ use io_starve_common::class::Class;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+pub use super::dirty_evidence::{DirtyEvidence, LoopEvidence};
 pub use crate::model::mechanism::Mechanism;
 use crate::model::observation::{Call, DevId, Limits, Owner, Stage, Task};
 
@@ -27,11 +28,15 @@ pub enum Kind {
     FsyncSerialization,
     /// A create, mkdir, write or umount waits for the journal, and that for I/O of another owner.
     JournalStall,
+    /// Writers to a loop device are paused, and so is its worker.
+    LoopDoubleThrottle,
+    /// Writers of one disk are paused because another holds the dirty memory.
+    DirtyThrottle,
 }
 
 impl Kind {
     /// Every kind, in the order of the list above.
-    pub const ALL: [Kind; 7] = [
+    pub const ALL: [Kind; 9] = [
         Kind::AsyncWriteStarvation,
         Kind::SyncWriteStarvation,
         Kind::ReadStarvation,
@@ -39,6 +44,8 @@ impl Kind {
         Kind::QueueStuck,
         Kind::FsyncSerialization,
         Kind::JournalStall,
+        Kind::LoopDoubleThrottle,
+        Kind::DirtyThrottle,
     ];
 
     /// The name used on screen, in JSON and on the command line.
@@ -51,6 +58,8 @@ impl Kind {
             Kind::QueueStuck => "queue-stuck",
             Kind::FsyncSerialization => "fsync-serialization",
             Kind::JournalStall => "journal-stall",
+            Kind::LoopDoubleThrottle => "loop-double-throttle",
+            Kind::DirtyThrottle => "dirty-throttle",
         }
     }
 }
@@ -119,6 +128,8 @@ pub enum Place {
     Device,
     /// In the journal of a filesystem.
     Journal,
+    /// The writer itself is paused in balance_dirty_pages.
+    Dirty,
 }
 
 impl Place {
@@ -130,6 +141,7 @@ impl Place {
             Place::Queued => "queued",
             Place::Device => "device",
             Place::Journal => "journal",
+            Place::Dirty => "dirty",
         }
     }
 }
@@ -232,6 +244,12 @@ pub struct Evidence {
     /// Of an fsync.
     #[serde(default)]
     pub fsync: Option<FsyncEvidence>,
+    /// Of a loop device.
+    #[serde(default)]
+    pub looped: Option<LoopEvidence>,
+    /// Of dirty memory that a slow disk holds.
+    #[serde(default)]
+    pub dirty: Option<DirtyEvidence>,
 }
 
 /// Figures of the fsync, or other call, that a finding is about: the one that waits, or waited, longest at that moment.

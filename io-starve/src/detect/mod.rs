@@ -11,11 +11,16 @@ use serde::{Deserialize, Serialize};
 
 pub mod advice;
 pub mod culprits;
+pub mod dirty_evidence;
+pub mod dirty_throttle;
+pub mod dirty_words;
 pub mod engine;
 mod explain;
+mod explain_dirty;
 pub mod finding;
 pub mod fsync;
 pub mod fsync_words;
+pub mod loop_throttle;
 mod mechanism;
 pub mod settings;
 pub mod stall;
@@ -119,11 +124,13 @@ pub trait Detector: Sync {
 }
 
 /// Every detector.
-pub static DETECTORS: [&dyn Detector; 4] = [
+pub static DETECTORS: [&dyn Detector; 6] = [
     &starvation::Starvation,
     &stall::DeviceStall,
     &stuck::QueueStuck,
     &fsync::FsyncSerialization,
+    &loop_throttle::LoopThrottle,
+    &dirty_throttle::DirtyThrottle,
 ];
 
 /// ns in a ms.

@@ -115,6 +115,24 @@ pub struct Settings {
         help_heading = "Thresholds"
     )]
     pub journal_critical_ms: u64,
+    /// Dirty memory: the part of 5 s for which writers must be paused
+    #[arg(
+        long,
+        value_name = "SHARE",
+        default_value_t = 0.2,
+        global = true,
+        help_heading = "Thresholds"
+    )]
+    pub paused_share: f64,
+    /// Loop devices: the part of 5 s for which their worker must be paused too
+    #[arg(
+        long,
+        value_name = "SHARE",
+        default_value_t = 0.1,
+        global = true,
+        help_heading = "Thresholds"
+    )]
+    pub worker_share: f64,
     /// A finding closes when its condition was not met for this long
     #[arg(
         long,
@@ -141,6 +159,8 @@ impl Default for Settings {
             fsync_factor: 5,
             journal_ms: 1_000,
             journal_critical_ms: 10_000,
+            paused_share: 0.2,
+            worker_share: 0.1,
             hold_down: 10_000,
         }
     }
@@ -161,12 +181,14 @@ impl Settings {
     /// # Errors
     /// With the sentence.
     pub fn check_each(&self) -> Result<(), String> {
-        let share = self.crawling_share;
+        let shares = [
+            ("crawling-share", self.crawling_share),
+            ("paused-share", self.paused_share),
+            ("worker-share", self.worker_share),
+        ];
         // Not a number is in no range.
-        if !(0.0..=1.0).contains(&share) {
-            return Err(format!(
-                "--crawling-share {share}: give a share from 0 to 1"
-            ));
+        if let Some((name, share)) = shares.iter().find(|(_, s)| !(0.0..=1.0).contains(s)) {
+            return Err(format!("--{name} {share}: give a share from 0 to 1"));
         }
         let times = [
             ("withheld-ms", self.withheld_ms),

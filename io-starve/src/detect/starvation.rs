@@ -443,7 +443,9 @@ impl<'a> Disk<'a> {
         };
         match g.others {
             Others::ThanGroup(..) => self.owners.values().filter(contends).count(),
-            Others::ThanClass(_) => self.classes.values().filter(contends).count(),
+            Others::ThanClass(_) | Others::Writers => {
+                self.classes.values().filter(contends).count()
+            }
         }
     }
 }

@@ -4,7 +4,7 @@ use io_starve_common::class::Class;
 
 use super::engine::Engine;
 use super::finding::{Finding, Kind};
-use super::fsync_words;
+use super::{dirty_words, fsync_words};
 use crate::model::Model;
 use crate::model::devices::display_name;
 use crate::model::observation::Owner;
@@ -56,6 +56,9 @@ pub fn sentence(f: &Finding, model: &Model) -> String {
         Kind::FsyncSerialization | Kind::JournalStall => {
             format!("{}{over}", fsync_words::sentence(f, model))
         }
+        Kind::LoopDoubleThrottle | Kind::DirtyThrottle => {
+            format!("{}{over}", dirty_words::sentence(f, model))
+        }
         Kind::QueueStuck => {
             let waiting = f
                 .evidence
@@ -85,6 +88,15 @@ pub fn sentence(f: &Finding, model: &Model) -> String {
                 seconds(f.duration_ns)
             )
         }
+    }
+}
+
+/// The way from the victim to what keeps it waiting, link by link; empty where there is but one.
+pub fn chain(f: &Finding, name: &dyn Fn(Owner) -> String) -> Vec<String> {
+    if f.evidence.looped.is_some() || f.evidence.dirty.is_some() {
+        dirty_words::chain(f, name)
+    } else {
+        fsync_words::chain(f, name)
     }
 }
 

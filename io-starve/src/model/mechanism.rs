@@ -29,6 +29,10 @@ pub enum Mechanism {
     Transaction,
     /// The journal is full, and room in it is made slowly.
     Checkpoint,
+    /// The worker of a loop device is paused for dirty memory itself.
+    LoopWorker,
+    /// So much memory is dirty that writers are paused.
+    DirtyLimit,
 }
 
 impl Mechanism {
@@ -45,6 +49,8 @@ impl Mechanism {
             Mechanism::DataQueue => "data-queue",
             Mechanism::Transaction => "transaction",
             Mechanism::Checkpoint => "checkpoint",
+            Mechanism::LoopWorker => "loop-worker",
+            Mechanism::DirtyLimit => "dirty-limit",
         }
     }
 }

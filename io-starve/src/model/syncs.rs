@@ -194,6 +194,8 @@ impl Split {
             | Mechanism::JournalQueue
             | Mechanism::Transaction
             | Mechanism::Checkpoint
+            | Mechanism::LoopWorker
+            | Mechanism::DirtyLimit
                 if cause.seen =>
             {
                 &mut self.journal_ns

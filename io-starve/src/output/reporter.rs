@@ -18,8 +18,8 @@ use crate::{
     detect::{
         Change,
         finding::{CloseReason, Finding, Kind, Severity},
-        fsync_words::chain,
         settings::Settings,
+        words::chain,
     },
     model::{
         observation::{DevId, Observation, Owner, Verdict},

@@ -10,7 +10,7 @@ use super::{
     alert::{Alert, Cgroup, Event, FindingAlert, Hooks, OwnerKind},
     format::{DASH, count, duration, duration_ms, megabytes, or_dash, printable, rate, share},
 };
-use crate::detect::{finding::Place, fsync_words};
+use crate::detect::{dirty_words, finding::Place, fsync_words};
 use crate::model::{
     observation::Stage,
     snapshot::{ClassView, DeviceView, Snapshot},
@@ -73,7 +73,11 @@ pub fn sentence(f: &FindingAlert, waits: &str) -> String {
         let _ = write!(s, " ({})", printable(mountpoint));
     }
     let fsync = f.evidence.fsync.as_ref();
-    let everything = fsync.map_or("everything", |e| e.call.name());
+    let everything = match fsync {
+        Some(e) => e.call.name(),
+        None if f.stage == Place::Dirty => "writes",
+        None => "everything",
+    };
     let class = f.victim.class.map_or(everything, |class| class.name());
     let _ = write!(
         s,
@@ -113,6 +117,9 @@ pub fn sentence(f: &FindingAlert, waits: &str) -> String {
         }
     }
     let _ = write!(s, "; {}", f.mechanism.name());
+    for figure in dirty_words::figures(&f.evidence) {
+        let _ = write!(s, ", {}", printable(&figure));
+    }
     if let Some(scheduler) = f
         .evidence
         .scheduler
@@ -144,6 +151,7 @@ fn place(place: Place) -> &'static str {
         Place::Queued => "in the queue",
         Place::Device => "in the device",
         Place::Journal => "in the journal",
+        Place::Dirty => "paused for dirty memory",
     }
 }
 

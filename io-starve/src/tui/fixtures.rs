@@ -266,6 +266,8 @@ fn starved() -> Finding {
             bypasses: Some(4_802),
             before_attach: false,
             fsync: None,
+            looped: None,
+            dirty: None,
         },
         advice: vec![
             "Lower /sys/block/sda/queue/iosched/writes_starved (100000 now, 2 by default): it is how many batches of reads go before one of writes.".to_owned(),

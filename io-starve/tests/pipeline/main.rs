@@ -9,7 +9,9 @@ use io_starve_common::{class::Class, wire::LossKind};
 use proptest::prelude::*;
 
 mod journals;
+mod pauses;
 use journals::journals;
+use pauses::{looped, pauses};
 
 const SECOND: u64 = 1_000_000_000;
 
@@ -158,6 +160,8 @@ fn fact() -> impl Strategy<Value = Fact> {
             queues: vec![below],
         })),
         1 => dev().prop_map(|dev| Fact::FilesystemGone { dev }),
+        1 => looped(),
+        1 => dev().prop_map(|dev| Fact::LoopGone { dev }),
         1 => (1u64..5, prop::option::of((dev(), count()))).prop_map(|(id, limit)| Fact::Limits(LimitFact {
             id,
             disks: limit.into_iter().map(|(dev, n)| (dev, Limits { wbps: Some(n), ..Limits::default() })).collect(),
@@ -218,7 +222,7 @@ fn observation(now: u64) -> impl Strategy<Value = Observation> {
         prop::collection::vec(backlog, 0..2),
         prop::collection::vec(pressure, 0..2),
         prop::collection::vec(loss, 0..2),
-        journals(now),
+        (journals(now), pauses(now)),
     )
         .prop_map(
             move |(
@@ -231,7 +235,7 @@ fn observation(now: u64) -> impl Strategy<Value = Observation> {
                 backlog,
                 pressure,
                 loss,
-                journals,
+                (journals, paused),
             )| {
                 Observation {
                     mono_ns: now,
@@ -245,6 +249,9 @@ fn observation(now: u64) -> impl Strategy<Value = Observation> {
                     backlog,
                     pressure,
                     loss,
+                    pauses: paused.pauses,
+                    pause_counts: paused.pause_counts,
+                    busy: paused.busy,
                     ..journals
                 }
             },
@@ -426,6 +433,8 @@ fn settings_that_a_user_may_type_do_not_overflow() {
             fsync_factor: n,
             journal_ms: n,
             journal_critical_ms: n,
+            paused_share: 0.0,
+            worker_share: 0.0,
             hold_down: n,
         });
         for tick in 0..60 {

@@ -96,6 +96,21 @@ fn value(f: &Finding, name: &str, want: &str) -> Result<bool, String> {
             .fsync
             .as_ref()
             .is_some_and(|e| within(e.journal_ms, want).unwrap_or(false)),
+        "layers" => f.evidence.looped.as_ref().is_some_and(|e| {
+            let names: Vec<&str> = e.layers.iter().map(|l| l.name.as_str()).collect();
+            names.join(",") == want
+        }),
+        "behind" => f.evidence.looped.as_ref().is_some_and(|e| {
+            let names: Vec<&str> = e.victims.iter().map(|v| v.cgroup.as_str()).collect();
+            names.join(",") == want || want == "none" && names.is_empty()
+        }),
+        "beside" => f
+            .evidence
+            .looped
+            .as_ref()
+            .is_some_and(|e| e.other_writers.join(",") == want),
+        "device" => f.device == Some(dev_of(want)?),
+        "paused-on" => f.evidence.dirty.as_ref().is_some_and(|e| e.disk == want),
         "advice" => f.advice.iter().any(|a| a.contains(want)),
         "no-advice" => !f.advice.iter().any(|a| a.contains(want)),
         "task" => f.task.as_ref().is_some_and(|t| t.comm == want),
@@ -129,7 +144,12 @@ mod erased {
 
 /// Reads an expectation.
 pub fn expect(line: usize, rest: &str) -> Result<Expect, String> {
-    const OPTS: [&str; 27] = [
+    const OPTS: [&str; 32] = [
+        "layers",
+        "behind",
+        "beside",
+        "device",
+        "paused-on",
         "rule",
         "victim",
         "class",

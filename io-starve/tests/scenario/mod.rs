@@ -22,6 +22,10 @@
 //! from 1s to 4s: fsync 28 8:1/13 101 file=log journal=1.1s commit=5  until it ends at 4 s; also flush= for= result= datasync
 //! from 1.1s to 4s: commit 8:1 5 logging=1.2s waits=12:29:1.3s   also locking= flushing= for= tid=
 //! from 1s to 4s: hold 8:0 29 3 file=8:1/12                      also owner= reads
+//! loop 7:0 loop0 8:0 file=/srv/a.img fs=8:1                        a loop device on a disk, `-` for one in memory; dio deleted
+//! from 0s to 9s: pauses 7:0 28 100 every=100ms for=80ms limit=16MiB  also worker= pooled comm= dirty= background= own= share=
+//! from 0s to 9s: busy 8:0 95                                         per cent
+//! from 5s to 6s: loop 7:0 loop0 8:0 dio                              in mid-run; `unloop 7:0`
 //! expect open KIND at 2s..2.5s rule= victim= class= culprit= share= mechanism= stage= severity= confidence= lost= advice= since= attach=
 //! expect update KIND at 11s..12s severity=critical              updates may also come unexpected
 //! expect close KIND at 28s..28.5s duration=17s..17.5s longest= reason=
@@ -38,6 +42,7 @@ use io_starve::model::observation::*;
 use io_starve::pipeline::Pipeline;
 use io_starve_common::wire::LossKind;
 
+mod dirty;
 mod expect;
 mod journal;
 mod observe;
@@ -82,6 +87,7 @@ enum What {
     Lose(LossKind, u64),
     TagWaits(DevId, u64),
     Span(journal::Span),
+    Dirty(dirty::Dirty),
 }
 
 impl Scenario {
@@ -120,6 +126,7 @@ impl Scenario {
             "end" => self.end_ms = one(&words, duration_ms)?,
             "set" => self.settings = set(&self.settings, &words)?,
             "fs" => self.facts.push(journal::filesystem(&words)?),
+            "loop" => self.facts.push(dirty::looped(&words)?),
             "limit" => self.facts.push(journal::limit(&words)?),
             "host" => self.facts.push(host(&words)?),
             "device" => self.facts.push(Fact::Device(device(&words)?)),
@@ -148,9 +155,11 @@ impl Scenario {
         let (times, what) = rest.split_once(": ").ok_or("from T to T: WHAT")?;
         let (from, to) = times.split_once(" to ").ok_or("from T to T")?;
         let words: Vec<&str> = what.split_whitespace().collect();
-        let what = match journal::span(&words, duration_ms(from)?)? {
-            Some(span) => What::Span(span),
-            None => self.what(&words)?,
+        let span = journal::span(&words, duration_ms(from)?)?;
+        let what = match (span, dirty::dirty(&words)?) {
+            (Some(span), _) => What::Span(span),
+            (None, Some(dirty)) => What::Dirty(dirty),
+            (None, None) => self.what(&words)?,
         };
         // Values are read once here, so that a typo in one fails although its phase never comes.
         let mut o = Observation {
@@ -235,6 +244,7 @@ impl Scenario {
     pub fn observations(&self) -> Result<Vec<(u64, Observation)>, String> {
         let mut samples: BTreeMap<DevId, DeviceSample> = BTreeMap::new();
         let mut loss: BTreeMap<LossKind, u64> = BTreeMap::new();
+        let mut busy = dirty::BusyMs::new();
         let mut all = Vec::new();
         for at_ms in (0..=self.end_ms).step_by(self.tick_ms as usize) {
             let mono_ns = (BASE_NS + (at_ms * MS) as i64) as u64;
@@ -256,6 +266,10 @@ impl Scenario {
                     }
                     What::Span(span) => {
                         span.tell(&mut o, phase.from_ms, phase.to_ms, self.tick_ms, at_ms);
+                    }
+                    What::Dirty(dirty) => {
+                        let span = (phase.from_ms, phase.to_ms);
+                        dirty.tell(&mut o, span, self.tick_ms, at_ms, &mut busy);
                     }
                     What::Wait { .. } | What::Backlog(_) if is => {
                         apply(&phase.what, &mut o, &mut samples)?

@@ -235,6 +235,8 @@ pub fn hook(refused: bool, rest: &str) -> Result<Hook, String> {
             .any(|p| name.starts_with(p))
         {
             Topic::Journal
+        } else if name == "balance_dirty_pages" {
+            Topic::Dirty
         } else {
             Topic::Requests
         },

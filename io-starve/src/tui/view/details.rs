@@ -8,8 +8,9 @@ use super::{
 };
 use crate::{
     detect::{
+        dirty_words,
         finding::{CloseReason, Confidence, Evidence, Finding, Place, Rule, SyncNote},
-        fsync_words,
+        fsync_words, words,
     },
     model::{
         observation::{Call, Owner},
@@ -84,6 +85,11 @@ fn body(screen: &Screen<'_>, f: &Finding, width: usize, short: bool) -> Vec<Line
     labelled(screen, &mut out, label, served(screen, f), width);
     if !short {
         labelled(screen, &mut out, "advice", advice, width);
+    }
+    if !short && f.sync.is_none() {
+        let chain = words::chain(f, &|owner| screen.owner(owner));
+        let links = chain.iter().map(|link| screen.safe(link));
+        labelled(screen, &mut out, "way", links, width);
     }
     labelled(screen, &mut out, "evidence", [evidence(screen, f)], width);
     labelled(screen, &mut out, "sure?", [confidence(screen, f)], width);
@@ -243,6 +249,8 @@ fn evidence(screen: &Screen<'_>, f: &Finding) -> String {
         bypasses,
         before_attach,
         fsync,
+        looped: _,
+        dirty: _,
     } = &f.evidence;
     let mut out = Vec::new();
     let mut add = |text: Option<String>| out.extend(text);
@@ -286,6 +294,12 @@ fn evidence(screen: &Screen<'_>, f: &Finding) -> String {
             add(Some(format!("not seen: {what}")));
         }
     }
+    out.extend(
+        dirty_words::figures(&f.evidence)
+            .iter()
+            .map(|p| screen.safe(p)),
+    );
+    let mut add = |text: Option<String>| out.extend(text);
     add(before_attach.then(|| "it waited before io-starve was attached".to_owned()));
     if out.is_empty() {
         format::DASH.to_owned()

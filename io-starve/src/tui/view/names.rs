@@ -129,6 +129,7 @@ pub const fn in_place(place: Place) -> &'static str {
         Place::Queued => "the queue",
         Place::Device => "the device",
         Place::Journal => "the journal",
+        Place::Dirty => "a pause for dirty memory",
     }
 }
 
