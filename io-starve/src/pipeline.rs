@@ -8,7 +8,7 @@ use crate::detect::engine::Engine;
 use crate::detect::settings::Settings;
 use crate::detect::{Change, words};
 use crate::model::Model;
-use crate::model::accounts::Account;
+use crate::model::accounts::{Account, PauseTotal};
 use crate::model::observation::Observation;
 use crate::model::snapshot::Snapshot;
 
@@ -57,6 +57,11 @@ impl Pipeline {
     /// What became of the requests, by disk and class.
     pub fn accounts(&self) -> Vec<Account> {
         self.model.accounts()
+    }
+
+    /// Pauses for dirty memory since attach, by backing device and worker.
+    pub fn pauses(&self) -> Vec<PauseTotal> {
+        self.model.pause_totals()
     }
 
     /// The thresholds in use.

@@ -36,7 +36,43 @@ pub struct Account {
     pub queued_max_ns: Option<u64>,
 }
 
+/// Pauses for dirty memory since attach, on one backing device.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PauseTotal {
+    /// Name of the backing device.
+    pub bdi: String,
+    /// Name of the disk, where it is one and known.
+    pub device: Option<String>,
+    /// Name of the worker, `None` for tasks that write for themselves.
+    pub worker: Option<String>,
+    /// How many began.
+    pub count: u64,
+    /// Sum of their announced lengths in ns.
+    pub sum_ns: u64,
+}
+
 impl Model {
+    /// Pauses by backing device and worker, sorted.
+    pub fn pause_totals(&self) -> Vec<PauseTotal> {
+        let of_name = |bdi: &str| {
+            let mut named = self
+                .devices
+                .iter()
+                .filter(|(dev, _)| dev.to_string() == bdi);
+            named.next().and_then(|(_, d)| d.name().map(str::to_owned))
+        };
+        let totals = self.dirty.totals().iter();
+        totals
+            .map(|((bdi, worker), (count, sum_ns))| PauseTotal {
+                device: of_name(bdi),
+                bdi: bdi.clone(),
+                worker: worker.clone(),
+                count: *count,
+                sum_ns: *sum_ns,
+            })
+            .collect()
+    }
+
     /// Every (disk, class) seen since attach, sorted.
     pub fn accounts(&self) -> Vec<Account> {
         let mut accounts = Vec::new();

@@ -29,6 +29,7 @@ pub mod stacks;
 pub mod syncs;
 pub mod throttled;
 mod views;
+mod views_dirty;
 mod views_journal;
 pub mod windows;
 

@@ -10,6 +10,7 @@ use super::observation::{
     Call, CgroupFact, DevId, Hook, HostFact, Limits, Owner, Stage, Task, Verdict, WaitsFor,
 };
 use super::syncs::Split;
+pub use super::views_dirty::{BdiView, LoopView, PausedView};
 use crate::detect::finding::Finding;
 
 /// The state of the machine at one tick.
@@ -47,6 +48,12 @@ pub struct Snapshot {
     pub holds: Vec<HoldView>,
     /// Who kept whom waiting in the last minute, most delay first.
     pub blame: Vec<Blamed>,
+    /// Backing devices for which somebody was paused in the last 5 s, most paused first.
+    pub bdis: Vec<BdiView>,
+    /// Who was paused, longest first.
+    pub paused: Vec<PausedView>,
+    /// Loop devices, each with what lies below it.
+    pub loops: Vec<LoopView>,
 }
 
 /// fsyncs that have taken less are not worth a line, in ns.

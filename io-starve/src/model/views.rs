@@ -67,6 +67,8 @@ impl Model {
         let syncers = self.syncer_views();
         let holds = self.hold_views();
         let blame = self.blame().rows();
+        let paused = self.paused_views();
+        owners.extend(paused.iter().map(|p| p.owner));
         owners.extend(fsyncs.iter().map(|f| f.owner));
         owners.extend(
             fsyncs
@@ -83,6 +85,9 @@ impl Model {
             syncers,
             holds,
             blame,
+            bdis: self.bdi_views(),
+            paused,
+            loops: self.loop_views(),
             mono_ns: self.now_ns(),
             wall_ns: self.wall_ns,
             elapsed_ns: self.now_ns() - self.first_ns(),

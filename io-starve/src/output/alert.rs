@@ -145,6 +145,8 @@ pub struct Totals {
     pub loss: Losses,
     /// Requests by disk and class.
     pub accounts: Vec<Account>,
+    /// Pauses of writers for dirty memory, by backing device.
+    pub pauses: Vec<Pauses>,
 }
 
 /// What became of the hooks.
@@ -249,6 +251,21 @@ pub struct Account {
     pub bytes: u64,
     /// Longest time between insert and issue, in ms; null when none was inserted.
     pub queued_max_ms: Option<f64>,
+}
+
+/// Pauses for dirty memory on one backing device since attach.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct Pauses {
+    /// Name of the backing device: the number of its disk as `major:minor`, or `btrfs-1` and the like.
+    pub bdi: String,
+    /// Name of the disk; null when it is none, or not known.
+    pub device: Option<String>,
+    /// The kernel thread that writes for others (`loop0`, `nfsd`); null for tasks that write for themselves.
+    pub worker: Option<String>,
+    /// How many began.
+    pub pauses: u64,
+    /// Sum of their announced lengths in ms; of tasks that pause at once, each counts.
+    pub paused_ms: u64,
 }
 
 /// An open finding in short.

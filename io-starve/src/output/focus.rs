@@ -124,6 +124,7 @@ impl Focus {
         let mut syncers = std::mem::take(&mut snapshot.syncers);
         let mut holds = std::mem::take(&mut snapshot.holds);
         let mut blame = std::mem::take(&mut snapshot.blame);
+        let mut paused = std::mem::take(&mut snapshot.paused);
         let has = |owner| self.has_owner(owner, snapshot);
         fsyncs.retain(|f| {
             let whom = f.waits.map(|w| [w.culprit, w.limit]);
@@ -132,10 +133,12 @@ impl Focus {
         syncers.retain(|s| has(s.owner));
         holds.retain(|h| has(h.owner) || has(h.group));
         blame.retain(|b| has(b.edge.victim) || has(b.edge.culprit));
+        paused.retain(|p| p.worker.is_some() || has(p.owner));
         snapshot.fsyncs = fsyncs;
         snapshot.syncers = syncers;
         snapshot.holds = holds;
         snapshot.blame = blame;
+        snapshot.paused = paused;
     }
 
     fn has_owner(&self, owner: Owner, snapshot: &Snapshot) -> bool {

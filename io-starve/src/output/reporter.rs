@@ -8,8 +8,8 @@ use serde::{Deserialize, Serialize};
 use super::{
     alert::{
         Account, Alert, Cgroup, Culprit, Device, Event, FindingAlert, Hook, Hooks, Limit, Losses,
-        OpenFinding, OwnerKind, Pressure, SCHEMA, Stamp, Start, Status, Stop, StopReason, Totals,
-        Victim,
+        OpenFinding, OwnerKind, Pauses, Pressure, SCHEMA, Stamp, Start, Status, Stop, StopReason,
+        Totals, Victim,
     },
     focus::Focus,
     text,
@@ -405,6 +405,17 @@ fn totals(snapshot: &Snapshot, pipeline: &Pipeline) -> Totals {
                 requeues: a.requeues,
                 bytes: a.bytes,
                 queued_max_ms: a.queued_max_ns.map(|ns| ns as f64 / NS_PER_MS as f64),
+            })
+            .collect(),
+        pauses: pipeline
+            .pauses()
+            .into_iter()
+            .map(|p| Pauses {
+                bdi: p.bdi,
+                device: p.device,
+                worker: p.worker,
+                pauses: p.count,
+                paused_ms: p.sum_ns / NS_PER_MS,
             })
             .collect(),
     }

@@ -1,5 +1,6 @@
 //! Text for people without a screen: alerts as lines, the state as a table, the end in a sentence. Pure.
 
+pub mod dirty;
 pub mod journal;
 
 use std::fmt::Write;
@@ -101,9 +102,14 @@ pub fn sentence(f: &FindingAlert, waits: &str) -> String {
             Some(_) => String::new(),
             None => format!("{} of ", culprit.class.name()),
         };
+        let verb = if f.evidence.looped.is_some() {
+            "writer"
+        } else {
+            "behind"
+        };
         let _ = write!(
             s,
-            ", behind {class}{} ({})",
+            ", {verb} {class}{} ({})",
             owner(culprit.owner, culprit.cgroup.as_ref()),
             share(culprit.share)
         );
@@ -222,6 +228,7 @@ pub fn table(snapshot: &Snapshot) -> String {
     let mut text = format!("{}\n", snapshot.verdict);
     text.push_str(&disks(snapshot));
     text.push_str(&journal::lines(snapshot));
+    text.push_str(&dirty::lines(snapshot));
     text.push('\n');
     text
 }

@@ -45,16 +45,19 @@ pub enum View {
     Fsync,
     /// Hooks and losses.
     Coverage,
+    /// Writers that are paused for dirty memory, and loop devices.
+    Dirty,
 }
 
 impl View {
     /// Every view in the order of its number.
-    pub const ALL: [View; 5] = [
+    pub const ALL: [View; 6] = [
         View::Overview,
         View::Device,
         View::Findings,
         View::Fsync,
         View::Coverage,
+        View::Dirty,
     ];
 
     fn step(self, by: usize) -> View {
@@ -356,7 +359,7 @@ impl App {
             Action::Sort => match self.view {
                 View::Overview => self.device_sort = self.device_sort.next(),
                 View::Device => self.owner_sort = self.owner_sort.next(),
-                View::Findings | View::Fsync | View::Coverage => {}
+                View::Findings | View::Fsync | View::Coverage | View::Dirty => {}
             },
             Action::Up => self.step(-1),
             Action::Down => self.step(1),
@@ -425,7 +428,7 @@ impl App {
     }
 
     fn step(&mut self, by: isize) {
-        if self.help || self.details || self.view == View::Coverage {
+        if self.help || self.details || matches!(self.view, View::Coverage | View::Dirty) {
             self.scroll = moved(self.scroll, by, self.extent.max_scroll);
         } else if self.view == View::Fsync {
             let fsyncs = &self.shown().fsyncs;

@@ -1,5 +1,6 @@
 //! Snapshots to draw: figures of a starvation as it was met in a VM, and machines around it.
 
+mod dirty;
 mod fsync;
 
 use io_starve_common::{class::Class, wire::LossKind};
@@ -18,6 +19,7 @@ use crate::{
     },
 };
 
+pub use self::dirty::{dirty_hook, throttled};
 pub use self::fsync::{journal_hooks, quiet, serialized};
 
 const MS: u64 = 1_000_000;
@@ -465,7 +467,7 @@ pub fn crowded() -> Snapshot {
 }
 
 /// Every snapshot with its name.
-pub fn all() -> [(&'static str, Snapshot); 7] {
+pub fn all() -> [(&'static str, Snapshot); 8] {
     [
         ("empty", Snapshot::default()),
         ("attached", attached()),
@@ -474,5 +476,6 @@ pub fn all() -> [(&'static str, Snapshot); 7] {
         ("lossy", lossy()),
         ("crowded", crowded()),
         ("serialized", serialized()),
+        ("throttled", throttled()),
     ]
 }

@@ -226,6 +226,12 @@ pub const BINDINGS: &[Binding] = &[
         None,
         "coverage: hooks, losses, what they hide",
     ),
+    bind(
+        &[Key::Char('6')],
+        Action::Show(View::Dirty),
+        None,
+        "dirty: writers that are paused, loop devices",
+    ),
     bind(&[Key::Up, Key::Char('k')], Action::Up, None, "up"),
     bind(&[Key::Down, Key::Char('j')], Action::Down, None, "down"),
     bind(

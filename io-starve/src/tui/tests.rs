@@ -1,5 +1,6 @@
 //! What the screen shows, drawn into a buffer.
 
+mod dirty;
 mod fsync;
 
 use std::sync::Arc;
@@ -105,12 +106,13 @@ fn page_keys(page: &str) -> Vec<Key> {
         "fsync" => vec![Key::Char('4')],
         "one_fsync" => vec![Key::Char('4'), Key::Enter],
         "coverage" => vec![Key::Char('5')],
+        "dirty" => vec![Key::Char('6')],
         "help" => vec![Key::Char('?')],
         other => panic!("no page {other}"),
     }
 }
 
-const PAGES: [&str; 8] = [
+const PAGES: [&str; 9] = [
     "overview",
     "details",
     "device",
@@ -118,6 +120,7 @@ const PAGES: [&str; 8] = [
     "fsync",
     "one_fsync",
     "coverage",
+    "dirty",
     "help",
 ];
 

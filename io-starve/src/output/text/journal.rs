@@ -60,7 +60,12 @@ pub fn lines(snapshot: &Snapshot) -> String {
     text
 }
 
-fn list(text: &mut String, title: &str, mut lines: impl ExactSizeIterator<Item = String>) {
+/// A list under its title, in a few lines at most.
+pub(super) fn list(
+    text: &mut String,
+    title: &str,
+    mut lines: impl ExactSizeIterator<Item = String>,
+) {
     if lines.len() == 0 {
         return;
     }

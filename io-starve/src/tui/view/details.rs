@@ -81,7 +81,11 @@ fn body(screen: &Screen<'_>, f: &Finding, width: usize, short: bool) -> Vec<Line
         labelled(screen, &mut out, "advice", advice.clone().take(1), width);
     }
     labelled(screen, &mut out, "victim", [victim(screen, f)], width);
-    let label = if f.sync.is_some() { "behind" } else { "served" };
+    let label = match &f.sync {
+        Some(_) => "behind",
+        None if is_dirty(f) => "writers",
+        None => "served",
+    };
     labelled(screen, &mut out, label, served(screen, f), width);
     if !short {
         labelled(screen, &mut out, "advice", advice, width);
@@ -193,6 +197,10 @@ fn fsync(screen: &Screen<'_>, f: &Finding, sync: &SyncNote) -> String {
     out
 }
 
+fn is_dirty(f: &Finding) -> bool {
+    f.evidence.looped.is_some() || f.evidence.dirty.is_some()
+}
+
 fn served(screen: &Screen<'_>, f: &Finding) -> Vec<String> {
     if f.culprits.is_empty() {
         return vec!["nobody instead".to_owned()];
@@ -208,10 +216,15 @@ fn served(screen: &Screen<'_>, f: &Finding) -> Vec<String> {
                     format::share(c.share)
                 ),
                 None => format!(
-                    "{} of {}, {} of the issues of others ({})",
+                    "{} of {}, {} of the {} ({})",
                     c.class.name(),
                     screen.owner(c.owner),
                     format::share(c.share),
+                    if is_dirty(f) {
+                        "writes"
+                    } else {
+                        "issues of others"
+                    },
                     format::count(c.issues)
                 ),
             };

@@ -5,6 +5,7 @@ mod coverage;
 mod details;
 mod device;
 mod devices;
+mod dirty;
 mod findings;
 mod followed;
 mod fsync;
@@ -167,6 +168,11 @@ impl Screen<'_> {
             }
             View::Overview => self.overview(width, room),
             View::Fsync => fsync::page(self, width, room),
+            View::Dirty => self.scrolled(
+                self.bar(&dirty::title(self), "", width),
+                dirty::lines(self, width),
+                room,
+            ),
             View::Findings => findings::page(self, width, room),
             View::Device => device::page(self, width, room),
             View::Coverage => self.scrolled(
