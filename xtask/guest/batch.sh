@@ -23,6 +23,7 @@ attach() {
 	devices=
 	for s in $SCENARIOS; do
 		read -r disk _ <"/out/$s/watched" && devices="$devices --device $disk"
+		[ ! -s "/out/$s/also" ] || for disk in $(cat "/out/$s/also"); do devices="$devices --device $disk"; done
 	done
 	# shellcheck disable=SC2086 # lists of words
 	io-starve watch $devices --output "$OUT/events.ndjson" --record "$OUT/run.rec" $EXTRA >"$OUT/watch.out" 2>"$OUT/watch.err" &

@@ -7,6 +7,7 @@ OUT=/out/$NAME
 DIR=/mnt/$NAME
 CG=/sys/fs/cgroup/$NAME
 T=/sys/kernel/tracing/instances/$NAME
+P=$T-pauses
 EVENTS="block_rq_insert block_rq_issue block_rq_requeue block_rq_merge block_rq_complete
 	block_bio_queue block_getrq block_bio_backmerge block_bio_frontmerge block_split"
 . /vm/common
@@ -85,6 +86,12 @@ trace)
 	done
 	until_true 60 idle || fail "the device was not idle before the load"
 	echo 1 >"$T/tracing_on"
+	if [ -n "$PAUSES" ]; then
+		mkdir -p "$P"
+		echo mono >"$P/trace_clock"
+		echo 4096 >"$P/buffer_size_kb"
+		echo 1 >"$P/events/writeback/balance_dirty_pages/enable"
+	fi
 	mark trace
 	;;
 load)
@@ -121,6 +128,12 @@ finish)
 		echo 0 >"$T/tracing_on"
 		cat "$T/trace" >"$OUT/trace"
 		cat "$T"/per_cpu/cpu*/stats | grep -E '^(overrun|dropped events|commit overrun)' >"$OUT/trace.stats"
+	fi
+	if [ -d "$P" ]; then
+		echo 0 >"$P/tracing_on"
+		cat "$P/trace" >"$OUT/pauses"
+		cat "$P"/per_cpu/cpu*/stats | grep -E '^(overrun|dropped events|commit overrun)' >"$OUT/pauses.stats"
+		rmdir "$P"
 	fi
 	step teardown 60
 	[ ! -d "$T" ] || rmdir "$T"

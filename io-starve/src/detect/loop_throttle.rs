@@ -349,7 +349,9 @@ fn layer(cx: &Context<'_>, dev: DevId, from_ns: u64) -> Layer {
         filesystem: mount.map(|f| f.fstype.clone()),
         mountpoint: mount.map(|f| f.mountpoint.clone()),
         paused_ms: paused.sum() / MS,
-        pauses: on.iter().map(|s| s.since(from_ns).0).sum(),
+        pauses: on
+            .iter()
+            .fold(0, |sum, s| s.since(from_ns).0.saturating_add(sum)),
         longest_ms: on.iter().map(|s| s.longest(from_ns)).max().unwrap_or(0) / MS,
         mean_before_ms: lengths(from_ns, middle).map(|ns| ns / MS),
         mean_after_ms: lengths(middle, now).map(|ns| ns / MS),

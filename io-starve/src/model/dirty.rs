@@ -158,6 +158,14 @@ impl Behind {
     }
 }
 
+/// What one group waited behind a worker at a tick: since the last one, and its longest request in all.
+#[derive(Default)]
+struct Waited {
+    new_ns: u64,
+    longest_ns: u64,
+    task: Option<Task>,
+}
+
 /// A loop device, also for a while after it lost its file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Loop {
@@ -319,7 +327,7 @@ impl Dirty {
     /// Requests that wait on a loop device while its worker sleeps, but for those of who is paused there himself: the writer that the
     /// brake is meant for.
     fn look_behind_workers(&mut self, waiters: &[Waiter], before: u64, now: u64) {
-        let mut worst: BTreeMap<(DevId, Owner, Class), (u64, u64, Option<Task>)> = BTreeMap::new();
+        let mut worst: BTreeMap<(DevId, Owner, Class), Waited> = BTreeMap::new();
         for dev in self.loops.keys().copied() {
             let oldest = now.saturating_sub(KEEP_NS);
             let pauses = self.worker_paused(dev, oldest, now);
@@ -332,23 +340,25 @@ impl Dirty {
                 }
                 let all = pauses.within(w.since_ns, now).sum();
                 let new = pauses.within(w.since_ns.max(before), now).sum();
-                let entry = worst
-                    .entry((dev, w.key.owner, w.key.class))
-                    .or_insert((0, 0, None));
-                entry.0 = entry.0.max(new);
-                if all >= entry.1 {
-                    (entry.1, entry.2) = (all, w.task.clone());
+                let key = (dev, w.key.owner, w.key.class);
+                let waited = worst.entry(key).or_default();
+                waited.new_ns = waited.new_ns.max(new);
+                if all >= waited.longest_ns {
+                    waited.longest_ns = all;
+                    waited.task.clone_from(&w.task);
                 }
             }
         }
-        for (key, (new, longest, task)) in worst {
-            if new == 0 || self.behind.len() >= MAX_BEHIND && !self.behind.contains_key(&key) {
+        for (key, waited) in worst {
+            if waited.new_ns == 0
+                || self.behind.len() >= MAX_BEHIND && !self.behind.contains_key(&key)
+            {
                 continue;
             }
             let behind = self.behind.entry(key).or_default();
-            behind.waited.push_back((now, new));
-            behind.longest.push_back((now, longest));
-            behind.task = task;
+            behind.waited.push_back((now, waited.new_ns));
+            behind.longest.push_back((now, waited.longest_ns));
+            behind.task = waited.task;
         }
     }
 

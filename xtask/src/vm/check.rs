@@ -4,6 +4,7 @@
 
 mod accounts;
 mod commands;
+mod dirty;
 mod fsync;
 mod imported;
 mod verdicts;
@@ -117,6 +118,7 @@ pub fn check(s: &Scenario, r: &Results, observed: Option<&Observed>) -> Report {
     }
     verdicts::expectations(s, &alerts, &mut report);
     fsync::check(s, r, observed, &alerts, &mut report);
+    dirty::check(s, r, observed, &alerts, &mut report);
     report
 }
 

@@ -272,9 +272,10 @@ impl Plan<'_> {
 fn add_scenario(files: &mut BTreeMap<String, String>, s: &Scenario, slots: &[String]) {
     let dir = format!("scenarios/{}", s.name);
     let env = format!(
-        "SLOTS='{}'\nLOAD_LIMIT={}\n",
+        "SLOTS='{}'\nLOAD_LIMIT={}\nPAUSES={}\n",
         slots.join(" "),
-        s.load_limit_s
+        s.load_limit_s,
+        if s.pauses { "1" } else { "" }
     );
     files.insert(format!("{dir}/env"), env);
     files.insert(format!("{dir}/setup"), s.script.setup.clone());

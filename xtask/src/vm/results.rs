@@ -118,6 +118,15 @@ fn ticks(recording: &Path) -> Result<Vec<u64>> {
     Ok(text.lines().filter_map(tick).collect())
 }
 
+/// The kernel's own events of pauses for dirty memory.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Pauses {
+    /// (ns, name of the backing device, length in ms) of those that made a task sleep.
+    pub events: Vec<(u64, String, u64)>,
+    /// Events that the trace lost.
+    pub lost: u64,
+}
+
 /// Everything that one scenario left.
 #[derive(Debug, Default)]
 pub struct Results {
@@ -129,6 +138,8 @@ pub struct Results {
     pub trace: String,
     /// Events that the trace lost: overrun and dropped, over all CPUs.
     pub trace_lost: u64,
+    /// The kernel's own events of pauses; `None` when they were not traced.
+    pub pauses: Option<Pauses>,
     /// Memory that waited to be written behind the device: (ns, bytes).
     pub backlog: Vec<(u64, u64)>,
     /// fio's results by job name.
@@ -170,6 +181,13 @@ impl Results {
             device: (device.0.to_string(), device.1.to_string()),
             trace: text("trace")?,
             trace_lost: parse_lost(&text("trace.stats")?),
+            pauses: match text("pauses") {
+                Ok(lines) => Some(Pauses {
+                    events: parse_pauses(&lines),
+                    lost: parse_lost(&text("pauses.stats")?),
+                }),
+                Err(_) => None,
+            },
             backlog: parse_backlog(&optional("backlog")),
             fio,
             marks: parse_marks(&optional("marks")),
@@ -257,6 +275,21 @@ fn parse_lost(text: &str) -> u64 {
         .sum()
 }
 
+/// `fio-99 [001] ..... 12.345678: balance_dirty_pages: bdi 7:0: limit=… pause=120 period=…`; without a sleep the pause is not above 0.
+fn parse_pauses(text: &str) -> Vec<(u64, String, u64)> {
+    text.lines()
+        .filter_map(|line| {
+            let (before, rest) = line.split_once(": balance_dirty_pages: bdi ")?;
+            let (whole, us) = before.split_whitespace().last()?.split_once('.')?;
+            let at = whole.parse::<u64>().ok()? * 1_000_000_000 + us.parse::<u64>().ok()? * 1_000;
+            let bdi = rest.split_once(": ")?.0.to_string();
+            let pause = rest.split(' ').find_map(|w| w.strip_prefix("pause="))?;
+            let ms = pause.parse::<u64>().ok().filter(|ms| *ms > 0)?;
+            Some((at, bdi, ms))
+        })
+        .collect()
+}
+
 /// Lines of `TIME BdiWriteback: KB BdiReclaimable: KB … file_dirty BYTES file_writeback BYTES`: the disk's figures, and those of the
 /// scenario's cgroup. Whichever is larger counts: before 6.10 the disk's leave out all cgroups but the root.
 fn parse_backlog(text: &str) -> Vec<(u64, u64)> {
@@ -284,6 +317,16 @@ mod tests {
         assert_eq!(
             parse_lost("overrun: 3\ncommit overrun: 0\ndropped events: 2\n"),
             5
+        );
+        let lines = "  fio-99 [001] ..... 12.345678: balance_dirty_pages: bdi 7:0: limit=4096 setpoint=3 dirty=9 pause=120 period=124 think=4\n\
+                     fio-99 [001] ..... 12.400000: balance_dirty_pages: bdi 7:0: limit=4096 setpoint=3 dirty=9 pause=-4 period=0 think=4\n\
+                     kworker/u4:0-1 [000] ..... 12.500000: balance_dirty_pages: bdi 8:0: limit=1 pause=8 period=0\n# tracer: nop\n";
+        assert_eq!(
+            parse_pauses(lines),
+            [
+                (12_345_678_000, "7:0".to_string(), 120),
+                (12_500_000_000, "8:0".to_string(), 8)
+            ]
         );
         let lines = "30.35 BdiWriteback: 8 BdiReclaimable: 4 b_io: 0 file_dirty 0 file_writeback 512\n\
                      30.85 BdiWriteback: 0 BdiReclaimable: 0 file_dirty 4096 file_writeback 4096\ntorn 30\n";

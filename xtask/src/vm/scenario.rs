@@ -29,6 +29,8 @@ pub const KINDS: &[&str] = &[
     "queue-stuck",
     "fsync-serialization",
     "journal-stall",
+    "loop-double-throttle",
+    "dirty-throttle",
 ];
 
 /// One scenario file.
@@ -64,6 +66,9 @@ pub struct Scenario {
     /// Compare with the kernel's block trace.
     #[serde(default)]
     pub trace: bool,
+    /// Compare pauses for dirty memory with the kernel's own trace events of the whole guest.
+    #[serde(default)]
+    pub pauses: bool,
     /// More arguments for `io-starve watch`.
     #[serde(default)]
     pub flags: Vec<String>,
@@ -73,7 +78,7 @@ pub struct Scenario {
     /// Disks, `$DISK` first, then `$DISK2`.
     #[serde(default, rename = "disk")]
     pub disks: Vec<Disk>,
-    /// What runs. Variables: `$DISK` (name below /dev), `$DIR` (a folder to mount on), `$CG` (cgroup of the scenario), `$OUT` (results).
+    /// What runs. Variables: `$DISK`, `$DISK2` (names below /dev), `$DIR` (a folder to mount on), `$CG` (cgroup of the scenario), `$OUT` (results).
     #[serde(default)]
     pub script: Script,
     /// What must come out.
@@ -131,7 +136,7 @@ pub struct Disk {
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Script {
-    /// Before the trace begins. May write the name of another device to watch into `$OUT/device`.
+    /// Before the trace begins. May write the name of another device to watch into `$OUT/device`, and more into `$OUT/also`.
     #[serde(default)]
     pub setup: String,
     /// The load; ends by itself.

@@ -69,6 +69,10 @@ pub struct Checkpoint {
 /// One line after the header.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "lines are written and read one at a time"
+)]
 enum Line<'a> {
     /// Comes first, once.
     Checkpoint(std::borrow::Cow<'a, Checkpoint>),

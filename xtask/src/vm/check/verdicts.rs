@@ -7,8 +7,14 @@ use crate::vm::{
     scenario::{Attach, ExpectedFinding, KINDS, Scenario, class_by_name},
 };
 
-/// Kinds for which no rule can be applied to the block trace: it does not show the inside of a device, nor fsyncs.
-pub const WITHOUT_RULE: [&str; 2] = ["device-stall", "fsync-serialization"];
+/// Kinds for which no rule can be applied to the block trace: it does not show the inside of a device, nor fsyncs, nor who
+/// is paused.
+pub const WITHOUT_RULE: [&str; 4] = [
+    "device-stall",
+    "fsync-serialization",
+    "loop-double-throttle",
+    "dirty-throttle",
+];
 /// From condition to alert, in ticks (design, section 9).
 const LATE_TICKS: u32 = 2;
 /// Under emulation, with other guests' loads on the same two CPUs, a tick itself may come one tick late.
@@ -311,6 +317,26 @@ fn misses(s: &Scenario, f: &ExpectedFinding, open: &Alert, alerts: &[&Alert]) ->
         let at = format!("/culprits/0/limit/{name}");
         if want.is_some() && !said.iter().any(|a| a.number(&at) == want) {
             misses.push(format!("its limit is not {name}={}", want.unwrap_or(0)));
+        }
+    }
+    if let Some(want) = f.layers {
+        let layers = |a: &Alert| {
+            let list = a.json.pointer("/evidence/looped/layers");
+            list.and_then(|l| l.as_array())
+                .is_some_and(|l| l.len() as u64 == want)
+        };
+        if !said.iter().any(|a| layers(a)) {
+            misses.push(format!("its stack has not {want} layers"));
+        }
+    }
+    if let Some(want) = f.beside_cgroup.as_deref().map(cgroup) {
+        let beside = |a: &Alert| {
+            let list = a.json.pointer("/evidence/looped/other_writers");
+            list.and_then(|l| l.as_array())
+                .is_some_and(|l| l.iter().any(|w| *w == want))
+        };
+        if !said.iter().any(|a| beside(a)) {
+            misses.push(format!("{want} is not told to write beside it"));
         }
     }
     if let Some(want) = f.before_attach

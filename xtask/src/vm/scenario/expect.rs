@@ -92,6 +92,12 @@ pub struct ExpectedFinding {
     pub limit_wbps: Option<u64>,
     /// The same in writes a second.
     pub limit_wiops: Option<u64>,
+    /// How many layers the stack of a loop device has.
+    pub layers: Option<u64>,
+    /// The fio job that waits behind a loop device's worker: what is told of its longest wait agrees with fio's own clock.
+    pub behind_job: Option<String>,
+    /// A cgroup that writes to the disk below beside the loop device, below the scenario's.
+    pub beside_cgroup: Option<String>,
     /// The fio job whose fsyncs it is about: its longest agrees with fio's own clock (behind a queue, is no longer), and the finding
     /// opened while the fsync waited.
     pub fsync_job: Option<String>,
