@@ -27,6 +27,9 @@ pub struct LoopEvidence {
     pub busy_share: Option<f64>,
     /// Part of the time in which both were paused and that disk was idle, 0 to 1.
     pub idle_share: Option<f64>,
+    /// A limit of blk-throttle holds writes on one of its layers now.
+    #[serde(default)]
+    pub limited: bool,
     /// The loop device and all that is below it, upper ones first.
     pub layers: Vec<Layer>,
     /// Who waited behind the worker's pauses, longest first.

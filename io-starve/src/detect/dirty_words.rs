@@ -7,9 +7,6 @@ use crate::model::Model;
 use crate::model::devices::{display_name, kernel_name};
 use crate::model::observation::Owner;
 
-/// Filesystems in which a file cannot be read and written past the page cache on every kernel from 5.10 on.
-const NO_DIRECT_IO: [&str; 3] = ["tmpfs", "ramfs", "ecryptfs"];
-
 /// The finding in one sentence.
 pub fn sentence(f: &Finding, model: &Model) -> String {
     let disk = f.device.map_or_else(
@@ -43,6 +40,7 @@ pub fn sentence(f: &Finding, model: &Model) -> String {
             v.cgroup,
             seconds(v.longest_ms.saturating_mul(1_000_000)),
         ),
+        None if e.limited => format!("{disk}: {brakes}; a limit holds what is written"),
         None if f.severity == Severity::Info => {
             format!("{disk}: {brakes}; the disk below is the limit")
         }
@@ -86,6 +84,9 @@ pub fn figures(e: &Evidence) -> Vec<String> {
         out.push(format!("writers paused {}", of_5s(e.paused_ms)));
         out.push(format!("worker paused {}", of_5s(e.worker_paused_ms)));
         out.extend(busy("disk below", e.busy_share));
+        if e.limited {
+            out.push("a limit holds writes on the way".to_owned());
+        }
         for v in &e.victims {
             out.push(format!(
                 "{} of {} behind the worker {}",
@@ -158,30 +159,18 @@ pub fn advice(f: &Finding, model: &Model) -> Vec<String> {
 
 fn of_loop(f: &Finding, e: &LoopEvidence, model: &Model) -> Vec<String> {
     let mut out = Vec::new();
-    let loops = model.dirty().loops();
-    let fact = f.device.and_then(|dev| loops.get(&dev)).map(|l| &l.fact);
-    let holder = fact.and_then(|l| l.fs).and_then(|fs| model.filesystem(fs));
-    match (e.direct_io, holder.map(|h| h.fstype.as_str())) {
-        (Some(true), _) => {}
-        (_, Some(fstype)) if NO_DIRECT_IO.contains(&fstype) => out.push(format!(
-            "{} cannot go past the page cache, since its file is on {fstype}: move the file to a filesystem on a disk",
-            e.name
-        )),
-        (_, fstype) => {
-            let gain = if f.severity == Severity::Info {
-                "the worker is then not paused any more and nobody waits behind it; the disk does not get faster"
-            } else {
-                "then the worker is not paused any more, and the memory is not dirty twice"
-            };
-            let needs = match fstype {
-                Some(fstype) => format!("{fstype} must allow it, and"),
-                None => "the filesystem of the file must allow it, and".to_owned(),
-            };
-            out.push(format!(
-                "losetup --direct-io=on /dev/{}: {gain}. {needs} the loop device's blocks must not be smaller than those of the disk below, nor its offset lie across them",
+    if e.direct_io != Some(true) {
+        out.push(match no_direct_io(f, model) {
+            Some(why) => format!("direct-io would spare the worker its pauses, but {why}"),
+            None if f.severity == Severity::Info => format!(
+                "losetup --direct-io=on /dev/{}: the worker is then not paused any more and nobody waits behind it; the disk does not get faster",
                 e.name
-            ));
-        }
+            ),
+            None => format!(
+                "losetup --direct-io=on /dev/{}: then the worker is not paused any more, and the memory is not dirty twice",
+                e.name
+            ),
+        });
     }
     if !e.other_writers.is_empty() {
         out.push(format!(
@@ -197,6 +186,40 @@ fn of_loop(f: &Finding, e: &LoopEvidence, model: &Model) -> Vec<String> {
         ));
     }
     out
+}
+
+/// Why direct-io cannot be switched on as things are (drivers/block/loop.c lo_can_use_dio), with the way out. `None`: nothing speaks
+/// against it.
+fn no_direct_io(f: &Finding, model: &Model) -> Option<String> {
+    let dev = f.device?;
+    let fact = &model.dirty().loops().get(&dev)?.fact;
+    let blocks = |dev| -> Option<u64> {
+        let (_, value) = model.devices.get(&dev)?.tunable("logical_block_size")?;
+        value.parse().ok().filter(|n| *n > 0)
+    };
+    let below = fact.below.first().copied();
+    if let (Some(own), Some(needed)) = (blocks(dev), below.and_then(blocks)) {
+        if own < needed {
+            return Some(format!(
+                "the blocks of {} have {own} bytes and those below {needed}: attach it anew with losetup --sector-size {needed} --direct-io=on, and make its filesystem anew",
+                fact.name
+            ));
+        }
+        if fact.offset.is_some_and(|at| !at.is_multiple_of(needed)) {
+            return Some(format!(
+                "{} begins within a block of {needed} bytes: give it an offset that is a multiple of that",
+                fact.name
+            ));
+        }
+    }
+    let holder = model.filesystem(fact.fs?)?;
+    let journalled = holder.options.split(',').any(|o| o == "data=journal");
+    journalled.then(|| {
+        format!(
+            "{} is mounted with data=journal, with which nothing goes past the page cache: mount it without",
+            holder.mountpoint
+        )
+    })
 }
 
 fn of_dirty(f: &Finding, model: &Model) -> Vec<String> {

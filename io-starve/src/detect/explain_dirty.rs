@@ -11,7 +11,7 @@ does not move: up to 5.13 everything on that loop device, since then all request
 
 How it is judged, for each loop device: in 5 s tasks are paused on it for at least 20 % of the wall time, and its worker is paused for at \
 least 10 % (wall time, not the sum over tasks). It is told with severity info when the disk below is at least 80 % busy meanwhile: two \
-brakes, but the disk is the limit. It is a warning when that disk is idle for 20 % of the time in which both are paused, or when others \
+brakes, but the disk is the limit. It is a warning when that disk is idle for 20 % of the time in which both are paused and no limit (io.max) holds writes on the way, or when others \
 (readers, writers that sync) waited behind the worker for 200 ms of the 5 s; they are named as victims. Of a stack of loop devices the \
 uppermost is told, with all layers.
 

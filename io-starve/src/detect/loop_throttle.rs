@@ -9,7 +9,7 @@
 //! of that, since its pauses stop everybody on the device.
 //!
 //! `info` when the disk below is at least 80 % busy while both are paused: two brakes, but no harm, the disk is slow. `warning` when it is
-//! idle for 20 % of that time, or when others waited behind the worker for 200 ms (one longest pause) in the window. Others are requests
+//! idle for 20 % of that time and no limit (io.max) holds writes on the way, or when others waited behind the worker for 200 ms (one longest pause) in the window. Others are requests
 //! of readers and of writers that sync, whose tasks are hardly paused themselves. A kthread (before 5.14) serves the whole device; a
 //! kworker serves one cgroup, so that only requests of the cgroup that writes wait behind it.
 //!
@@ -130,7 +130,10 @@ impl<'a> Seen<'a> {
             .filter_map(|d| dirty.idle_share(*d, &both))
             .reduce(f64::min);
         let behind = self.behind(cx);
-        let is_idle = idle.is_some_and(|share| share >= IDLE);
+        let stack = cx.model.stack(self.dev);
+        let mut holds = cx.model.syncs().holds().iter();
+        let limited = holds.any(|h| h.write && stack.contains(&h.dev));
+        let is_idle = !limited && idle.is_some_and(|share| share >= IDLE);
         let (victim, class, task, longest_ns) = match behind.first() {
             Some((owner, class, b)) => (
                 *owner,
@@ -179,6 +182,7 @@ impl<'a> Seen<'a> {
                     both_ms: both.sum() / MS,
                     busy_share: busy,
                     idle_share: idle,
+                    limited,
                     layers: layers(cx, self.dev, self.from_ns),
                     victims: self.victims(cx, &behind),
                     other_writers: self.other_writers(cx, &bottom),

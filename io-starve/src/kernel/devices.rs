@@ -12,7 +12,8 @@ use std::{
 use crate::model::observation::{DevId, DeviceFact, Fact};
 
 /// Files below queue/ that detectors show or advise on; those of queue/iosched/ are all taken.
-const TUNABLES: [&str; 4] = [
+const TUNABLES: [&str; 5] = [
+    "logical_block_size",
     "nr_requests",
     "wbt_lat_usec",
     "async_depth",

@@ -87,6 +87,8 @@ impl Loops {
             Some([b'0', ..]) => Some(false),
             _ => None,
         };
+        let offset = fs::read_to_string(dir.join("offset")).ok();
+        let offset = offset.and_then(|s| s.trim().parse().ok());
         let before = self.known.get(&dev).filter(|(path, _)| *path == file);
         // Which filesystem holds a file does not change; that is asked once.
         let held = match before {
@@ -119,6 +121,7 @@ impl Loops {
             fs,
             below,
             direct_io,
+            offset,
         };
         Some((file, fact))
     }
@@ -199,6 +202,7 @@ mod tests {
         put(r, "block/loop0/dev", b"7:0\n");
         put(r, "block/loop0/loop/backing_file", b"/srv/a.img\n");
         put(r, "block/loop0/loop/dio", b"0\n");
+        put(r, "block/loop0/loop/offset", b"1048576\n");
         put(r, "block/loop1/dev", b"7:1\n");
         fs::create_dir_all(r.join("dev/block")).unwrap();
         symlink(r.join("block/sda/sda1"), r.join("dev/block/8:1")).unwrap();
@@ -227,6 +231,7 @@ mod tests {
         assert_eq!(fact.fs, Some(DevId::new(8, 1)));
         assert_eq!(fact.below, [DevId::new(8, 0)], "the partition's disk");
         assert_eq!((fact.direct_io, fact.deleted), (Some(false), false));
+        assert_eq!(fact.offset, Some(1 << 20));
         assert_eq!(loops.refresh(&mounts), [], "only changes are facts");
         assert_eq!(loops.named("loop0"), Some(DevId::new(7, 0)));
         put(dir.path(), "block/loop0/loop/dio", b"1\n");

@@ -118,4 +118,7 @@ pub struct LoopFact {
     pub below: Vec<DevId>,
     /// It reads and writes its file past the page cache. `None`: not known.
     pub direct_io: Option<bool>,
+    /// Where in the file it begins, in bytes. `None`: not known.
+    #[serde(default)]
+    pub offset: Option<u64>,
 }

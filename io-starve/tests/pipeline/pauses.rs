@@ -23,6 +23,7 @@ pub fn looped() -> impl Strategy<Value = Fact> {
             fs: below.first().copied(),
             below,
             direct_io: (n > 1).then_some(n > 2),
+            offset: (n > 1).then_some(u64::MAX),
         })
     })
 }

@@ -12,7 +12,7 @@ pub fn looped(words: &[&str]) -> Result<Fact, String> {
     let [dev, name, below, opts @ ..] = words else {
         return Err("loop MAJOR:MINOR NAME DISK".to_owned());
     };
-    let opts = Opts::parse(opts, &["file", "fs"], &["dio", "deleted"])?;
+    let opts = Opts::parse(opts, &["file", "fs", "offset"], &["dio", "deleted"])?;
     Ok(Fact::Loop(LoopFact {
         dev: dev_of(dev)?,
         name: (*name).to_owned(),
@@ -24,6 +24,7 @@ pub fn looped(words: &[&str]) -> Result<Fact, String> {
             dev => vec![dev_of(dev)?],
         },
         direct_io: Some(opts.flag("dio")),
+        offset: opts.bytes("offset")?.or(Some(0)),
     }))
 }
 

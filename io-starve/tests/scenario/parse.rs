@@ -205,7 +205,8 @@ pub fn device(words: &[&str]) -> Result<DeviceFact, String> {
     Ok(fact)
 }
 
-const TUNABLES: [&str; 8] = [
+const TUNABLES: [&str; 9] = [
+    "logical_block_size",
     "iosched/writes_starved",
     "iosched/write_expire",
     "iosched/prio_aging_expire",

@@ -16,6 +16,7 @@ fn looped(dev: DevId, name: &str, below: DevId) -> Fact {
         fs: Some(below),
         below: vec![below],
         direct_io: Some(false),
+        offset: Some(0),
     })
 }
 

@@ -118,7 +118,9 @@ const fn meaning(kind: LossKind) -> &'static str {
         LossKind::AdmissionExpired => "bios whose admission could not be confirmed were given up",
         LossKind::SkippedRuns => "the kernel skipped runs of a program; any figure may be too low",
         LossKind::LateTick => "ticks came late; longest times between them may be missing",
-        LossKind::SpansDropped => "fsyncs, commits or holds found no room, or their end was missed",
         LossKind::TraceLost => "events that the trace lost, or that cannot be read in it",
+        LossKind::SpansDropped => {
+            "fsyncs, commits, holds or pauses found no room, or an end was missed"
+        }
     }
 }
