@@ -3,6 +3,7 @@
 use super::dirty_evidence::{Layer, LoopEvidence};
 use super::finding::{Evidence, Finding, Kind, Severity};
 use super::words::seconds;
+use super::{MS, loop_throttle::WINDOW_NS};
 use crate::model::Model;
 use crate::model::devices::{display_name, kernel_name};
 use crate::model::observation::Owner;
@@ -72,6 +73,19 @@ pub fn chain(f: &Finding, name: &dyn Fn(Owner) -> String) -> Vec<String> {
             bytes(e.slow_dirty_bytes)
         ),
     ]
+}
+
+/// The part of a tick for which the victim waited: all of it where nothing else is known.
+pub fn waited_share(e: &Evidence) -> f64 {
+    let window_ms = (WINDOW_NS / MS) as f64;
+    let of = |ms: u64| (ms as f64 / window_ms).min(1.0);
+    if let Some(dirty) = &e.dirty {
+        return of(dirty.paused_ms);
+    }
+    match &e.looped {
+        Some(looped) => of(looped.victims.first().map_or(0, |v| v.behind_ms)),
+        None => 1.0,
+    }
 }
 
 /// The main figures, each in words.

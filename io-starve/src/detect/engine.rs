@@ -12,7 +12,7 @@ use serde_with::serde_as;
 use super::culprits::Tally;
 use super::finding::{CloseReason, Confidence, Culprit, Finding, Kind, LimitHit, LossNote, Rule};
 use super::settings::Settings;
-use super::{Change, Context, DETECTORS, Judgement, Key, advice, ms};
+use super::{Change, Context, DETECTORS, Judgement, Key, advice, dirty_words, ms};
 use crate::model::Model;
 use crate::model::blame::Edge;
 use crate::model::devices::Device;
@@ -127,13 +127,20 @@ impl Engine {
             .map(|a| &a.finding)
             .filter(|f| f.last_met_ns == now && f.sync.is_none());
         met.flat_map(|f| {
-            f.culprits.iter().map(move |c| {
+            // Who is paused for what he writes himself waits for nobody.
+            let paused = f.evidence.looped.is_some() || f.evidence.dirty.is_some();
+            let others = f
+                .culprits
+                .iter()
+                .filter(move |c| !paused || c.owner != f.victim);
+            let tick_ns = tick_ns as f64 * dirty_words::waited_share(&f.evidence);
+            others.map(move |c| {
                 let edge = Edge {
                     victim: f.victim,
                     culprit: c.owner,
                     mechanism: f.mechanism,
                 };
-                (edge, (tick_ns as f64 * c.share) as u64)
+                (edge, (tick_ns * c.share) as u64)
             })
         })
         .collect()
