@@ -10,9 +10,7 @@ use serde::{Deserialize, Serialize};
 use serde_with::serde_as;
 
 use super::intervals::Intervals;
-use super::observation::{
-    DevId, DirtyFigures, LoopFact, Observation, Owner, Pause, Task, Waiter, Worker,
-};
+use super::observation::{DevId, DirtyFigures, LoopFact, Observation, Owner, Pause, Task, Worker};
 use super::windows::KEEP_NS;
 
 /// Owners and workers on backing devices that are followed. Those beyond are counted in the totals only.
@@ -158,6 +156,23 @@ impl Behind {
     }
 }
 
+/// Something that waits, or has waited since the last tick, on a disk.
+#[derive(Debug, Clone, Copy)]
+pub struct Wait<'a> {
+    /// The disk.
+    pub dev: DevId,
+    /// Who pays.
+    pub owner: Owner,
+    /// What: fsyncs are sync writes.
+    pub class: Class,
+    /// When it began. ns, monotonic.
+    pub begin_ns: u64,
+    /// When it ended, or the present tick. ns, monotonic.
+    pub end_ns: u64,
+    /// Who waits.
+    pub task: Option<&'a Task>,
+}
+
 /// What one group waited behind a worker at a tick: since the last one, and its longest request in all.
 #[derive(Default)]
 struct Waited {
@@ -284,8 +299,8 @@ impl Dirty {
             .map(|((_, owner, class), behind)| (*owner, *class, behind))
     }
 
-    /// Takes in a tick at `now`; `before` is the previous one.
-    pub fn take(&mut self, o: &Observation, waiters: &[Waiter], before: u64, now: u64) {
+    /// Takes in a tick at `now`; `before` is the previous one. `waits` is what waits on loop devices.
+    pub fn take(&mut self, o: &Observation, waits: &[Wait<'_>], before: u64, now: u64) {
         self.tick_ns = now;
         for pause in &o.pauses {
             let worker = pause.worker.as_ref().map(|w| w.name.clone());
@@ -315,7 +330,7 @@ impl Dirty {
                 }
             }
         }
-        self.look_behind_workers(waiters, before, now);
+        self.look_behind_workers(waits, before, now);
         self.forget(now);
     }
 
@@ -324,9 +339,9 @@ impl Dirty {
             .then(|| self.streams.entry(key).or_default())
     }
 
-    /// Requests that wait on a loop device while its worker sleeps, but for those of who is paused there himself: the writer that the
+    /// What waits on a loop device while its worker sleeps, requests and fsyncs, but for those of who is paused there himself: the writer that the
     /// brake is meant for.
-    fn look_behind_workers(&mut self, waiters: &[Waiter], before: u64, now: u64) {
+    fn look_behind_workers(&mut self, waits: &[Wait<'_>], before: u64, now: u64) {
         let mut worst: BTreeMap<(DevId, Owner, Class), Waited> = BTreeMap::new();
         for dev in self.loops.keys().copied() {
             let oldest = now.saturating_sub(KEEP_NS);
@@ -334,18 +349,18 @@ impl Dirty {
             if pauses.is_empty() {
                 continue;
             }
-            for w in waiters.iter().filter(|w| w.key.dev == dev) {
+            for w in waits.iter().filter(|w| w.dev == dev) {
                 if !self.is_bystander(w) {
                     continue;
                 }
-                let all = pauses.within(w.since_ns, now).sum();
-                let new = pauses.within(w.since_ns.max(before), now).sum();
-                let key = (dev, w.key.owner, w.key.class);
+                let all = pauses.within(w.begin_ns, w.end_ns).sum();
+                let new = pauses.within(w.begin_ns.max(before), w.end_ns).sum();
+                let key = (dev, w.owner, w.class);
                 let waited = worst.entry(key).or_default();
                 waited.new_ns = waited.new_ns.max(new);
                 if all >= waited.longest_ns {
                     waited.longest_ns = all;
-                    waited.task.clone_from(&w.task);
+                    waited.task = w.task.cloned();
                 }
             }
         }
@@ -364,11 +379,11 @@ impl Dirty {
 
     /// Somebody who waits for this request and is hardly paused himself: a reader, or a writer that syncs. Background writes are what the
     /// brake is for, and threads of the kernel wait for nobody's sake that is known.
-    fn is_bystander(&self, w: &Waiter) -> bool {
-        if !matches!(w.key.class, Class::SyncRead | Class::SyncWrite) {
+    fn is_bystander(&self, w: &Wait<'_>) -> bool {
+        if !matches!(w.class, Class::SyncRead | Class::SyncWrite) {
             return false;
         }
-        let Some(task) = &w.task else {
+        let Some(task) = w.task else {
             return false;
         };
         let kernels = ["jbd2/", "kworker/", "xfsaild/", "xfs-", "btrfs-", "loop"];
@@ -401,6 +416,37 @@ impl Dirty {
             l.gone_ns
                 .is_none_or(|gone| now.saturating_sub(gone) < super::FORGET_DEVICE_NS)
         });
+    }
+}
+
+impl super::Model {
+    /// Takes in a tick at `now`: pauses, and what waits on loop devices; `before` is the previous tick.
+    pub(super) fn take_dirty(&mut self, o: &Observation, before: u64, now: u64) {
+        let is_loop = |dev: &DevId| self.dirty.loops().contains_key(dev);
+        let requests = self.waiters.iter().filter(|w| is_loop(&w.key.dev));
+        let mut waits: Vec<Wait<'_>> = requests
+            .map(|w| Wait {
+                dev: w.key.dev,
+                owner: w.key.owner,
+                class: w.key.class,
+                begin_ns: w.since_ns,
+                end_ns: now,
+                task: w.task.as_ref(),
+            })
+            .collect();
+        for f in &o.fsyncs {
+            let disks = self.filesystems.get(f.fs).map(|fs| fs.queues.iter());
+            let loops = disks.into_iter().flatten().filter(|d| is_loop(d));
+            waits.extend(loops.map(|dev| Wait {
+                dev: *dev,
+                owner: f.owner,
+                class: Class::SyncWrite,
+                begin_ns: f.begin_ns,
+                end_ns: f.end_ns.map_or(now, |end| end.min(now)),
+                task: f.task.as_ref(),
+            }));
+        }
+        self.dirty.take(o, &waits, before, now);
     }
 }
 

@@ -229,7 +229,7 @@ impl Model {
         self.take_waiters(o);
         self.throttled.take(&o.holds, self.now_ns(), dt_ns);
         self.take_syncs(o);
-        self.dirty.take(o, &self.waiters, before, now);
+        self.take_dirty(o, before, now);
         self.forget();
     }
 

@@ -1,6 +1,8 @@
 use super::*;
 use crate::model::Model;
-use crate::model::observation::{Busy, DeviceFact, Fact, GroupKey, PauseDelta, Stage};
+use crate::model::observation::{
+    Busy, DeviceFact, Fact, FilesystemFact, Fsync, GroupKey, PauseDelta, Stage, Waiter,
+};
 
 const S: u64 = 1_000_000_000;
 const MS: u64 = 1_000_000;
@@ -215,6 +217,57 @@ fn who_waits_behind_the_worker_is_who_is_not_braked_himself() {
     });
     let (_, _, cat) = model.dirty().behind(LOOP).next().unwrap();
     assert_eq!(cat.since(5 * S), (400 * MS, 400 * MS));
+}
+
+#[test]
+fn an_fsync_on_a_loop_device_waits_behind_its_worker_whoever_writes_its_journal() {
+    let fs = FilesystemFact {
+        dev: LOOP,
+        fstype: "ext4".to_owned(),
+        mountpoint: "/mnt/in".to_owned(),
+        source: "/dev/loop0".to_owned(),
+        options: String::new(),
+        queues: vec![LOOP],
+    };
+    let fsync = |tid: u32, end_ms: Option<u64>| Fsync {
+        fs: LOOP,
+        ino: 12,
+        file: None,
+        owner: Owner::Cgroup(31),
+        tid,
+        task: Some(Task {
+            pid: tid,
+            comm: "db".to_owned(),
+        }),
+        begin_ns: 10_050 * MS,
+        end_ns: end_ms.map(|ms| ms * MS),
+        datasync: false,
+        journal_ns: None,
+        commit: None,
+        flush_ns: None,
+        waits_for: None,
+        result: 0,
+    };
+    let mut model = Model::default();
+    model.apply(&Observation {
+        facts: vec![looped(LOOP, "loop0", DISK), Fact::Filesystem(fs)],
+        ..at(10_000)
+    });
+    model.apply(&Observation {
+        pauses: vec![
+            pause("7:0", 28, 100, None, 10_000, 200),
+            pause("8:0", 1, 9, Some("loop0"), 10_000, 200),
+        ],
+        // The writer's own sync is no victim's.
+        fsyncs: vec![fsync(310, Some(10_150)), fsync(100, None)],
+        ..at(10_250)
+    });
+    let behind: Vec<_> = model.dirty().behind(LOOP).collect();
+    let [(Owner::Cgroup(31), Class::SyncWrite, b)] = behind[..] else {
+        panic!("{behind:?}");
+    };
+    assert_eq!(b.since(5 * S), (100 * MS, 100 * MS), "until it ended");
+    assert_eq!(b.task.as_ref().map(|t| t.pid), Some(310));
 }
 
 #[test]
