@@ -54,6 +54,9 @@ impl Detector for LoopThrottle {
     }
 
     fn judge(&self, cx: &Context<'_>, out: &mut Vec<Judgement>) {
+        if !cx.model.dirty().has_workers() {
+            return;
+        }
         let loops = cx.model.dirty().loops().iter();
         let met: BTreeMap<DevId, Seen<'_>> = loops
             .filter(|(_, l)| l.gone_ns.is_none())

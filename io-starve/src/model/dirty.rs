@@ -259,6 +259,11 @@ impl Dirty {
         all.within(from, to)
     }
 
+    /// True when some worker was paused in the last 10 s.
+    pub fn has_workers(&self) -> bool {
+        self.streams.keys().any(|(_, _, worker)| worker.is_some())
+    }
+
     /// When the worker of this loop device was paused, on any backing device.
     pub fn worker_paused(&self, dev: DevId, from: u64, to: u64) -> Intervals {
         let name = self.loops.get(&dev).map(|l| l.fact.name.as_str());
@@ -342,6 +347,9 @@ impl Dirty {
     /// What waits on a loop device while its worker sleeps, requests and fsyncs, but for those of who is paused there himself: the writer that the
     /// brake is meant for.
     fn look_behind_workers(&mut self, waits: &[Wait<'_>], before: u64, now: u64) {
+        if waits.is_empty() {
+            return;
+        }
         let mut worst: BTreeMap<(DevId, Owner, Class), Waited> = BTreeMap::new();
         for dev in self.loops.keys().copied() {
             let oldest = now.saturating_sub(KEEP_NS);
@@ -422,7 +430,9 @@ impl Dirty {
 impl super::Model {
     /// Takes in a tick at `now`: pauses, and what waits on loop devices; `before` is the previous tick.
     pub(super) fn take_dirty(&mut self, o: &Observation, before: u64, now: u64) {
-        let is_loop = |dev: &DevId| self.dirty.loops().contains_key(dev);
+        // Nearly always nobody is paused, and nothing is searched for.
+        let paused = self.dirty.has_workers() || o.pauses.iter().any(|p| p.worker.is_some());
+        let is_loop = |dev: &DevId| paused && self.dirty.loops().contains_key(dev);
         let requests = self.waiters.iter().filter(|w| is_loop(&w.key.dev));
         let mut waits: Vec<Wait<'_>> = requests
             .map(|w| Wait {

@@ -150,17 +150,22 @@ impl Model {
 
     /// Loop devices that have a file, each above what it lies on; those below another only there.
     pub(super) fn loop_views(&self) -> Vec<LoopView> {
-        let loops = self.dirty.loops();
-        let live = |dev: &DevId| loops.get(dev).is_some_and(|l| l.gone_ns.is_none());
+        let loops = self.dirty.loops().iter();
+        let stacks: BTreeMap<DevId, Vec<DevId>> = loops
+            .filter(|(_, l)| l.gone_ns.is_none())
+            .map(|(dev, _)| (*dev, self.stack(*dev)))
+            .collect();
+        let mut above: BTreeMap<DevId, Vec<DevId>> = BTreeMap::new();
+        for (upper, stack) in &stacks {
+            for dev in stack.iter().skip(1) {
+                above.entry(*dev).or_default().push(*upper);
+            }
+        }
         let mut out = Vec::new();
-        for dev in loops.keys().filter(|dev| live(dev)) {
-            let is_below = |upper: &DevId| upper != dev && self.stack(*upper).contains(dev);
+        for (dev, stack) in &stacks {
             // Two that lie on each other by their facts are both told.
-            let hidden = loops
-                .keys()
-                .filter(|upper| live(upper))
-                .any(|upper| is_below(upper) && !self.stack(*dev).contains(upper));
-            if !hidden {
+            let uppers = above.get(dev).map(Vec::as_slice).unwrap_or_default();
+            if uppers.iter().all(|upper| stack.contains(upper)) {
                 self.add_tree(*dev, 0, &mut Vec::new(), &mut out);
             }
         }

@@ -16,6 +16,7 @@ mod fsync_hidden;
 #[cfg(feature = "faults")]
 mod hidden;
 mod journal_stall;
+mod loops;
 mod machine;
 #[path = "../pty/mod.rs"]
 mod pty;

@@ -50,3 +50,29 @@ fn a_long_page_can_be_scrolled() {
     let line = last.lines().rev().nth(1).unwrap();
     assert!(line.contains("sda") && line.ends_with("78 %"), "{last}");
 }
+
+#[test]
+fn loop_devices_on_which_nobody_is_paused_are_counted_only() {
+    let mut snap = fixtures::throttled();
+    let quiet = crate::model::snapshot::LoopView {
+        depth: 0,
+        paused_share: 0.0,
+        worker_share: Some(0.0),
+        ..snap.loops[1].clone()
+    };
+    let page = |snap: &Snapshot| {
+        let mut app = app(snap.clone());
+        press(&mut app, &[Key::Char('6')]);
+        screen(&mut app, 120, 40)
+    };
+    snap.loops.extend([quiet.clone(), quiet.clone()]);
+    let some = page(&snap);
+    assert!(some.contains("its worker; 2 more without"), "{some}");
+    assert_eq!(some.matches("/srv/a.img").count(), 1, "{some}");
+    snap.loops = vec![quiet];
+    let none = page(&snap);
+    assert!(
+        none.contains("loop devices: 1, nobody paused on them"),
+        "{none}"
+    );
+}

@@ -40,10 +40,27 @@ pub fn lines(screen: &Screen<'_>, width: usize) -> Vec<Line<'static>> {
     }
     if !snap.loops.is_empty() {
         out.push(Line::default());
-        let title = "loop devices: paused on each, and its worker";
-        out.push(heading(screen, title, width));
-        out.extend(snap.loops.iter().map(|l| layer(screen, l, width)));
+        out.extend(loops(screen, width));
     }
+    out
+}
+
+/// Stacks with a pause in them; machines with dozens of loop devices that are only read are common.
+fn loops(screen: &Screen<'_>, width: usize) -> Vec<Line<'static>> {
+    let trees = || screen.snap.loops.chunk_by(|_, next| next.depth > 0);
+    let is_paused = |l: &LoopView| l.paused_share > 0.0 || l.worker_share.is_some_and(|s| s > 0.0);
+    let quiet = trees().filter(|t| !t.iter().any(is_paused)).count();
+    let shown: Vec<&LoopView> = trees()
+        .filter(|t| t.iter().any(is_paused))
+        .flatten()
+        .collect();
+    let title = match (shown.is_empty(), quiet) {
+        (true, n) => format!("loop devices: {n}, nobody paused on them"),
+        (false, 0) => "loop devices: paused on each, and its worker".to_owned(),
+        (false, n) => format!("loop devices: paused on each, and its worker; {n} more without"),
+    };
+    let mut out = vec![heading(screen, &title, width)];
+    out.extend(shown.into_iter().map(|l| layer(screen, l, width)));
     out
 }
 
