@@ -125,3 +125,58 @@ fn behind(
         report.notes.push(line);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::vm::results::{Pauses, parse_alerts};
+
+    fn run(told: &str, events: &[(u64, &str, u64)], lost: u64) -> Report {
+        let told = told.replace('\n', "");
+        let line = format!("{{\"event\":\"stop\",\"pauses\":{told}}}\n");
+        let observed = Observed {
+            alerts: parse_alerts(&line).unwrap(),
+            marks: BTreeMap::from([("attached".to_string(), 100), ("stop".to_string(), 900)]),
+            ..Observed::default()
+        };
+        let events = events
+            .iter()
+            .map(|(at, bdi, ms)| (*at, (*bdi).to_string(), *ms));
+        let results = Results {
+            pauses: Some(Pauses {
+                events: events.collect(),
+                lost,
+            }),
+            ..Results::default()
+        };
+        let mut report = Report::default();
+        totals(&results, &observed, &mut report);
+        report
+    }
+
+    #[test]
+    fn sums_of_tasks_and_workers_agree_with_the_trace_of_the_same_time() {
+        let told = r#"[{"bdi":"7:0","worker":null,"pauses":20,"paused_ms":4000},
+            {"bdi":"8:0","worker":"loop0","pauses":10,"paused_ms":2000},
+            {"bdi":"8:0","worker":null,"pauses":10,"paused_ms":2000}]"#;
+        let mut events: Vec<(u64, &str, u64)> = Vec::new();
+        for at in 0..20 {
+            events.push((200 + at, "7:0", 200));
+            events.push((200 + at, "8:0", 200));
+        }
+        // Before io-starve was attached.
+        events.push((50, "7:0", 9_000));
+        let good = run(told, &events, 0);
+        assert_eq!(good.problems, Vec::<String>::new());
+        assert_eq!(good.notes.len(), 2);
+        assert_eq!(run(told, &events, 3).problems.len(), 1, "events were lost");
+        // A tenth is missing on one of them.
+        events.retain(|(at, bdi, _)| *bdi != "8:0" || *at > 201);
+        assert_eq!(run(told, &events, 0).problems.len(), 1);
+        // A backing device that only one of the two has.
+        events.push((300, "0:52", 500));
+        events.push((301, "0:52", 500));
+        assert_eq!(run(told, &events, 0).problems.len(), 2);
+        assert_eq!(run("[]", &[], 0).problems.len(), 1, "nothing happened");
+    }
+}
