@@ -160,7 +160,8 @@ fn by_disks<'a>(group: &[&'a Scenario]) -> Vec<Vec<&'a Scenario>> {
 }
 
 /// What scenarios must have in common to run at the same time: settings of the whole machine, and the observer. Those without
-/// one are told apart by their names: commands may change what others would see, so each scenario of them runs alone.
+/// one are told apart by their names: commands may change what others would see, so each scenario of them runs alone. So does one that is
+/// about dirty memory, whose limit is one for all.
 type Key<'a> = (
     Option<&'a str>,
     &'a BTreeMap<String, String>,
@@ -174,7 +175,7 @@ fn batches<'a>(group: &[&'a Scenario]) -> Vec<Vec<&'a Scenario>> {
     for s in group {
         alike
             .entry((
-                (!s.is_observed()).then_some(s.name.as_str()),
+                (s.pauses || !s.is_observed()).then_some(s.name.as_str()),
                 &s.sysctl,
                 s.attach,
                 &s.flags,
@@ -397,6 +398,18 @@ mod tests {
              [[expect.command]]\nrun = 'one'\ncode = 0\n[[expect.command]]\nrun = 'two'\ncode = 0\n"
         );
         Scenario::parse(name, &text).unwrap()
+    }
+
+    #[test]
+    fn who_shares_dirty_memory_runs_alone() {
+        let mut all = [scenario("a", false, ""), scenario("b", false, "")];
+        all[1].pauses = true;
+        let wanted = Wanted {
+            kernels: vec!["6.1".into()],
+            ..Wanted::default()
+        };
+        let boots = plan(&all, &wanted).unwrap();
+        assert_eq!(boots[0].batches.len(), 2);
     }
 
     #[test]
