@@ -237,19 +237,9 @@ impl<'a> Seen<'a> {
         behind
     }
 
-    /// Owners of the writes that the worker works on.
+    /// Owners of the writes that the worker works on. Who writes little has a worker of his own where those are by cgroup.
     fn writers(&self, cx: &Context<'_>) -> Vec<Owner> {
-        let owners = cx.model.devices.get(&self.dev).map(|d| &d.owners);
-        let writes = |class: &Class| matches!(class, Class::AsyncWrite | Class::SyncWrite);
-        owners
-            .into_iter()
-            .flatten()
-            .filter(|((_, class), flow)| {
-                writes(class) && flow.ring.since(self.from_ns).bytes > 0
-                    || *class == Class::AsyncWrite && flow.now.total() > 0
-            })
-            .map(|((owner, _), _)| *owner)
-            .collect()
+        much_written(cx, &[self.dev], self.from_ns)
     }
 
     fn victims(&self, cx: &Context<'_>, behind: &[(Owner, Class, &Behind)]) -> Vec<LoopVictim> {
@@ -278,30 +268,34 @@ impl<'a> Seen<'a> {
             .map(|(_, owner, _)| *owner)
             .collect();
         let through = self.writers(cx);
-        let mut bytes: BTreeMap<Owner, u64> = BTreeMap::new();
-        let mut all = 0u64;
-        for device in bottom.iter().filter_map(|d| cx.model.devices.get(d)) {
-            for ((owner, class), flow) in &device.owners {
-                if matches!(class, Class::AsyncWrite | Class::SyncWrite) {
-                    let n = flow.ring.since(self.from_ns).bytes;
-                    all = all.saturating_add(n);
-                    let sum = bytes.entry(*owner).or_default();
-                    *sum = sum.saturating_add(n);
-                }
-            }
-        }
-        // A tenth of what is written is no small matter.
-        let much = |n: u64| n > 0 && n.saturating_mul(10) >= all;
-        let mut others: Vec<(u64, Owner)> = bytes
-            .into_iter()
-            .filter(|(owner, n)| much(*n) && !workers.contains(owner) && !through.contains(owner))
-            .map(|(owner, n)| (n, owner))
-            .collect();
-        others.sort_by_key(|(n, owner)| (std::cmp::Reverse(*n), *owner));
+        let mut others = much_written(cx, bottom, self.from_ns);
+        others.retain(|owner| !workers.contains(owner) && !through.contains(owner));
         others.truncate(MAX_NAMED);
-        let name = |(_, owner): &(u64, Owner)| cx.model.cgroups.name(*owner);
+        let name = |owner: &Owner| cx.model.cgroups.name(*owner);
         others.iter().map(name).collect()
     }
+}
+
+/// Owners of at least a tenth of what is written to some disks, in bytes finished and in flight: that is no small matter. Most first.
+fn much_written(cx: &Context<'_>, disks: &[DevId], from_ns: u64) -> Vec<Owner> {
+    let mut bytes: BTreeMap<Owner, u64> = BTreeMap::new();
+    for device in disks.iter().filter_map(|d| cx.model.devices.get(d)) {
+        for ((owner, class), flow) in &device.owners {
+            if matches!(class, Class::AsyncWrite | Class::SyncWrite) {
+                let ended = flow.ring.since(from_ns).bytes;
+                let sum = bytes.entry(*owner).or_default();
+                *sum = sum.saturating_add(ended.saturating_add(flow.now.total_bytes()));
+            }
+        }
+    }
+    let all = bytes.values().fold(0u64, |sum, n| sum.saturating_add(*n));
+    let mut much: Vec<(u64, Owner)> = bytes
+        .into_iter()
+        .filter(|(_, n)| *n > 0 && n.saturating_mul(10) >= all)
+        .map(|(owner, n)| (n, owner))
+        .collect();
+    much.sort_by_key(|(n, owner)| (std::cmp::Reverse(*n), *owner));
+    much.into_iter().map(|(_, owner)| owner).collect()
 }
 
 /// Part of the window.
@@ -310,7 +304,7 @@ fn share(times: &Intervals) -> f64 {
 }
 
 /// A disk and all below it, upper ones first.
-pub fn layers(cx: &Context<'_>, dev: DevId, from_ns: u64) -> Vec<Layer> {
+fn layers(cx: &Context<'_>, dev: DevId, from_ns: u64) -> Vec<Layer> {
     let stack = cx.model.stack(dev);
     stack.into_iter().map(|d| layer(cx, d, from_ns)).collect()
 }
