@@ -36,6 +36,9 @@ use crate::model::observation::{DevId, Owner, Task};
 pub const WINDOW_NS: u64 = 5_000_000_000;
 /// Part of the time in which the disk must be idle to be no excuse.
 const IDLE: f64 = 0.2;
+/// A disk that is busy for this part of the window is the limit itself, whatever single ticks say: as writing begins, the first pauses
+/// come before it has much to do.
+const BUSY: f64 = 0.8;
 /// How long others must have waited behind the worker in the window, in ns.
 const BEHIND_NS: u64 = 200_000_000;
 /// Victims and other writers that are named.
@@ -136,7 +139,8 @@ impl<'a> Seen<'a> {
         let stack = cx.model.stack(self.dev);
         let mut holds = cx.model.syncs().holds().iter();
         let limited = holds.any(|h| h.write && stack.contains(&h.dev));
-        let is_idle = !limited && idle.is_some_and(|share| share >= IDLE);
+        let is_slow = busy.is_some_and(|share| share >= BUSY);
+        let is_idle = !limited && !is_slow && idle.is_some_and(|share| share >= IDLE);
         let (victim, class, task, longest_ns) = match behind.first() {
             Some((owner, class, b)) => (
                 *owner,
