@@ -176,8 +176,6 @@ pub struct Offsets {
     pub dtc_bdi_limit: u32,
     /// `dirty_throttle_control.wb_dirty`
     pub dtc_bdi_dirty: u32,
-    /// `task_struct.flags`
-    pub task_flags: u32,
     /// `task_struct.comm`
     pub task_comm: u32,
     /// `task_struct.worker_private` or, before 5.17, `task_struct.set_child_tid`: the `kthread` of a kernel thread

@@ -17,7 +17,7 @@ use io_starve_common::{
         BDI_NAME, PAUSE_ROWS, PAUSE_STEP, PAUSES_PER_EPOCH, PauseFigures, PauseRow, PauseSpan,
         WORKER_NAME,
     },
-    span::{SPAN_EPOCH_SHIFT, SpanKind},
+    span::{PF_KTHREAD, SPAN_EPOCH_SHIFT, SpanKind},
     wire::{LossKind, group_key},
 };
 
@@ -30,7 +30,6 @@ use crate::{
 /// Flags of a task that have had these values from 5.10 to 7.3 (include/linux/sched.h), and no type information.
 const PF_WQ_WORKER: u32 = 0x20;
 const PF_LOCAL_THROTTLE: u32 = 0x10_0000;
-const PF_KTHREAD: u32 = 0x20_0000;
 
 type WorkerName = [u64; WORKER_NAME / 8];
 type BdiName = [u64; BDI_NAME / 8];

@@ -226,7 +226,6 @@ pub fn config(btf: &Btf, sizes: &Sizes, filtered: bool) -> Result<Config, Unknow
         dtc_dirty: either("dirty_throttle_control", "dirty"),
         dtc_bdi_limit: either("dirty_throttle_control", "wb_thresh"),
         dtc_bdi_dirty: either("dirty_throttle_control", "wb_dirty"),
-        task_flags: either("task_struct", "flags"),
         task_comm: either("task_struct", "comm"),
         task_kthread: btf
             .offset("task_struct", "worker_private")

@@ -1,7 +1,7 @@
 use super::*;
 use crate::model::Model;
 use crate::model::observation::{
-    Busy, DeviceFact, Fact, FilesystemFact, Fsync, GroupKey, PauseDelta, Stage, Waiter,
+    Busy, Call, DeviceFact, Fact, FilesystemFact, Fsync, GroupKey, PauseDelta, Stage, Waiter,
 };
 
 const S: u64 = 1_000_000_000;
@@ -230,6 +230,7 @@ fn an_fsync_on_a_loop_device_waits_behind_its_worker_whoever_writes_its_journal(
         queues: vec![LOOP],
     };
     let fsync = |tid: u32, end_ms: Option<u64>| Fsync {
+        call: Call::Fsync,
         fs: LOOP,
         ino: 12,
         file: None,
