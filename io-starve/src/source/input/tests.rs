@@ -167,7 +167,8 @@ proptest! {
             packed[at] ^= xor;
             if let Ok(Opened::Trace(mut import)) = opened(&packed, None) {
                 while import.next_observation().is_some() {}
-                prop_assert!(import.notes().events + import.notes().unreadable <= 501);
+                // A wrong length may repeat what came before, so that there may be more lines than there were.
+                prop_assert!(import.is_whole() || import.warning().is_some());
             }
         }
     }
