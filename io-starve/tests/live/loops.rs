@@ -119,6 +119,26 @@ impl Drop for Slow {
     }
 }
 
+/// A strict limit of 8 MiB of dirty memory for a backing device. That of a loop device outlives the detachment, so that it must be taken
+/// back.
+struct Strict(PathBuf);
+
+impl Strict {
+    fn new(dev: &str) -> Strict {
+        let bdi = Path::new("/sys/class/bdi").join(dev);
+        fs::write(bdi.join("strict_limit"), "1").unwrap();
+        fs::write(bdi.join("max_bytes"), "8388608").unwrap();
+        Strict(bdi)
+    }
+}
+
+impl Drop for Strict {
+    fn drop(&mut self) {
+        let _ = fs::write(self.0.join("strict_limit"), "0");
+        let _ = fs::write(self.0.join("max_ratio"), "100");
+    }
+}
+
 #[test]
 #[ignore = "attaches to this kernel, needs root: cargo xtask test"]
 fn a_writer_and_the_worker_below_are_paused_as_the_kernel_tells() {
@@ -137,11 +157,7 @@ fn a_writer_and_the_worker_below_are_paused_as_the_kernel_tells() {
     let lower = Ext4::new(&disk, "defaults");
     let upper = Upper::new(&lower.file("upper image"));
     let dev = number(upper.name());
-    for dev in [&below, &dev] {
-        let bdi = Path::new("/sys/class/bdi").join(dev);
-        fs::write(bdi.join("strict_limit"), "1").unwrap();
-        fs::write(bdi.join("max_bytes"), "8388608").unwrap();
-    }
+    let _strict = [&below, &dev].map(|dev| Strict::new(dev));
     let slow = Slow::down(limit, &below);
     let pauses = Pauses::start();
     let watch = Watch::start(&disk, &["--device", upper.name()]);
