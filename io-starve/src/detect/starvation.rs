@@ -63,7 +63,7 @@ impl Detector for Starvation {
 
     fn judge(&self, cx: &Context<'_>, out: &mut Vec<Judgement>) {
         for (dev, device) in &cx.model.devices {
-            if stuck::holds(cx, device).is_none() {
+            if stuck::holds(cx, *dev, device).is_none() {
                 Disk::new(cx, *dev, device).judge(out);
             }
         }

@@ -10,7 +10,7 @@
 //! `blk_mq_get_tag` are then only where the queue ends.
 //!
 //! Known false positives: a discard, an erase or a passthrough command (format, self-test) may keep a disk silent for minutes; while
-//! nothing else is in flight these are not counted. A disk that is suspended on purpose (dm-suspend, fsfreeze below) is stuck indeed.
+//! nothing else is in flight these are not counted. A loop device whose disk moves is slow, not stuck. A disk that is suspended on purpose (dm-suspend, fsfreeze below) is stuck indeed.
 
 use io_starve_common::class::Class;
 
@@ -18,7 +18,7 @@ use super::finding::{Confidence, Evidence, Kind, Mechanism, Rule, Severity};
 use super::{Context, Detector, Judgement, Key, MS, advice, ms};
 use crate::model::devices::Device;
 use crate::model::flow::Flow;
-use crate::model::observation::{Owner, Stage, Waiter};
+use crate::model::observation::{DevId, Owner, Stage, Waiter};
 
 /// From when on it is critical, in ns.
 const CRITICAL_NS: u64 = 60_000_000_000;
@@ -37,7 +37,7 @@ impl Detector for QueueStuck {
 
     fn judge(&self, cx: &Context<'_>, out: &mut Vec<Judgement>) {
         for (dev, device) in &cx.model.devices {
-            let Some(begin_ns) = holds(cx, device) else {
+            let Some(begin_ns) = holds(cx, *dev, device) else {
                 continue;
             };
             let now = cx.model.now_ns();
@@ -104,13 +104,27 @@ impl Detector for QueueStuck {
 }
 
 /// Since when nothing moves on this disk although something is in flight, when that is longer than the threshold. ns, monotonic.
-pub fn holds(cx: &Context<'_>, device: &Device) -> Option<u64> {
+pub fn holds(cx: &Context<'_>, dev: DevId, device: &Device) -> Option<u64> {
     let oldest = oldest_in_flight_ns(device)?;
     // Before the first observation nobody looked.
     let begin = oldest
         .max(cx.model.first_ns())
         .max(device.last_moved_ns().unwrap_or(0));
-    (cx.model.now_ns().saturating_sub(begin) >= ms(cx.settings.stuck_ms)).then_some(begin)
+    let long = cx.model.now_ns().saturating_sub(begin) >= ms(cx.settings.stuck_ms);
+    (long && !moves_below(cx, dev, begin)).then_some(begin)
+}
+
+/// A flush of a loop device is an fsync of its file: on a slow disk it takes long, and that disk moves meanwhile.
+fn moves_below(cx: &Context<'_>, dev: DevId, since: u64) -> bool {
+    let model = cx.model;
+    let moved = |below: &DevId| {
+        let device = model.devices.get(below);
+        device
+            .and_then(Device::last_moved_ns)
+            .is_some_and(|at| at > since)
+    };
+    model.dirty().loops().contains_key(&dev)
+        && model.stack(dev).iter().filter(|d| **d != dev).any(moved)
 }
 
 /// Since when the oldest is in flight, unless only commands that may take minutes are.
