@@ -6,11 +6,7 @@ use std::{
     time::Duration,
 };
 
-use clap::{
-    Args, Parser, Subcommand, ValueEnum,
-    builder::{PathBufValueParser, TypedValueParser},
-};
-use jiff::SignedDuration;
+use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::{
     detect::{
@@ -19,6 +15,10 @@ use crate::{
     },
     source::input::Format,
 };
+
+mod values;
+pub use values::nearest;
+use values::{duration, fail_on, interval, kind, label, named_file, speed};
 
 /// Says who starves whom of block I/O, through which mechanism, for how long.
 #[derive(Debug, Clone, Parser)]
@@ -306,92 +306,6 @@ impl FailOn {
 /// True for what stands for standard input or output.
 pub fn is_dash(path: &Path) -> bool {
     path.as_os_str() == "-"
-}
-
-/// A file, where standard output is not the place to write to: a recording is not text, and the output of a command
-/// is its own. Who wants that all the same has to say so.
-fn named_file() -> impl TypedValueParser<Value = PathBuf> {
-    PathBufValueParser::new().try_map(|path| match is_dash(&path) {
-        true => {
-            Err("this goes to a file; give its name, or /dev/stdout if standard output is meant")
-        }
-        false => Ok(path),
-    })
-}
-
-fn time(text: &str) -> Result<SignedDuration, String> {
-    text.parse()
-        .map_err(|_| "give a time with its unit: 250ms, 10s, 5m, 1h30m".to_owned())
-}
-
-fn duration(text: &str) -> Result<Duration, String> {
-    match Duration::try_from(time(text)?) {
-        Ok(d) if !d.is_zero() => Ok(d),
-        _ => Err("give a time above 0: 250ms, 10s, 5m, 1h30m".to_owned()),
-    }
-}
-
-fn interval(text: &str) -> Result<Duration, String> {
-    let range = Duration::from_millis(50)..=Duration::from_secs(1);
-    match Duration::try_from(time(text)?) {
-        Ok(d) if range.contains(&d) => Ok(d),
-        _ => Err("give a time from 50ms to 1s".to_owned()),
-    }
-}
-
-fn speed(text: &str) -> Result<f64, String> {
-    match text.parse() {
-        Ok(f) if f > 0.0 && f64::is_finite(f) => Ok(f),
-        _ => Err("give a number above 0: 0.5 is half as fast, 10 ten times as fast".to_owned()),
-    }
-}
-
-fn label(text: &str) -> Result<(String, String), String> {
-    match text.split_once('=') {
-        Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
-        _ => Err("give KEY=VALUE, for instance site=berlin".to_owned()),
-    }
-}
-
-fn kind(text: &str) -> Result<Kind, String> {
-    if let Some(kind) = Kind::ALL.into_iter().find(|k| k.name() == text) {
-        return Ok(kind);
-    }
-    let names = Kind::ALL.map(Kind::name);
-    let hint = match nearest(text, &names) {
-        Some(name) => format!("did you mean `{name}`? "),
-        None => String::new(),
-    };
-    Err(format!(
-        "no such kind; {hint}There are: {}",
-        names.join(", ")
-    ))
-}
-
-fn fail_on(text: &str) -> Result<FailOn, String> {
-    let (name, severity) = match text.split_once(':') {
-        Some((name, severity)) => (name, Some(severity)),
-        None => (text, None),
-    };
-    let severity = severity.map_or(Ok(Severity::Info), |s| {
-        Severity::from_str(s, false)
-            .map_err(|_| "the severity is one of info, warning, critical".to_owned())
-    })?;
-    Ok(FailOn {
-        kind: kind(name)?,
-        severity,
-    })
-}
-
-/// The name most like a text, if any is like it at all.
-pub fn nearest<'a>(text: &str, names: &[&'a str]) -> Option<&'a str> {
-    // 0.7 is clap's own limit for suggestions.
-    let likeness = |name: &&str| strsim::jaro_winkler(text, name);
-    let best = names
-        .iter()
-        .copied()
-        .max_by(|a, b| likeness(a).total_cmp(&likeness(b)))?;
-    (likeness(&best) >= 0.7).then_some(best)
 }
 
 #[cfg(test)]

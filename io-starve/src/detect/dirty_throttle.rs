@@ -17,15 +17,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::culprits::Others;
 use super::dirty_evidence::DirtyEvidence;
 use super::finding::{Confidence, Evidence, Kind, Place, Severity};
-use super::loop_throttle::WINDOW_NS;
+use super::loop_throttle::{BUSY, WINDOW_NS};
 use super::{Context, Detector, Judgement, Key, MS};
 use crate::model::devices::{display_name, kernel_name};
 use crate::model::dirty::Stream;
 use crate::model::mechanism::Mechanism;
 use crate::model::observation::{DevId, DirtyFigures, Owner};
-
-/// A disk that is busy for longer has no room for more.
-const BUSY: f64 = 0.8;
 
 /// The detector.
 pub struct DirtyThrottle;

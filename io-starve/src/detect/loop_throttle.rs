@@ -38,7 +38,7 @@ pub const WINDOW_NS: u64 = 5_000_000_000;
 const IDLE: f64 = 0.2;
 /// A disk that is busy for this part of the window is the limit itself, whatever single ticks say: as writing begins, the first pauses
 /// come before it has much to do.
-const BUSY: f64 = 0.8;
+pub(super) const BUSY: f64 = 0.8;
 /// How long others must have waited behind the worker in the window, in ns.
 const BEHIND_NS: u64 = 200_000_000;
 /// Victims and other writers that are named.
@@ -286,9 +286,8 @@ fn much_written(cx: &Context<'_>, disks: &[DevId], from_ns: u64) -> Vec<Owner> {
     for device in disks.iter().filter_map(|d| cx.model.devices.get(d)) {
         for ((owner, class), flow) in &device.owners {
             if matches!(class, Class::AsyncWrite | Class::SyncWrite) {
-                let ended = flow.ring.since(from_ns).bytes;
                 let sum = bytes.entry(*owner).or_default();
-                *sum = sum.saturating_add(ended.saturating_add(flow.now.total_bytes()));
+                *sum = sum.saturating_add(flow.moved_since(from_ns));
             }
         }
     }

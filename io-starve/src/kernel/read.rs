@@ -238,7 +238,7 @@ impl Attached {
             commits: self.is_attached("jbd2_end_commit"),
         };
         let mut spans = self.spans.read(follow, mono_ns);
-        self.add_stalled(&mut spans, mono_ns)?;
+        self.add_stalled(&mut spans, mono_ns);
         let disks = pauses::Disks {
             devices: &self.devices,
             loops: &self.loops,
@@ -468,7 +468,9 @@ impl Attached {
                 let n = self.tables.loss.read(*kind as u32);
                 match kind {
                     LossKind::SkippedRuns => (*kind, n + skipped),
-                    LossKind::SpansDropped => (*kind, n + self.spans.missed()),
+                    LossKind::SpansDropped => {
+                        (*kind, n + self.spans.missed() + self.pauses.missed())
+                    }
                     _ => (*kind, n),
                 }
             })

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::devices::Device;
 use super::filesystems::Filesystems;
+use super::flow::Flow;
 use super::mechanism::Mechanism;
 use super::observation::{
     Checkpoint, Commit, DevId, Fsync, Handle, Hold, Holder, Owner, SyncWait, Waiter,
@@ -124,7 +125,7 @@ impl Scene<'_> {
         })
     }
 
-    fn flows_of(&self, fs: DevId, owner: Owner) -> impl Iterator<Item = &super::flow::Flow> {
+    fn flows_of(&self, fs: DevId, owner: Owner) -> impl Iterator<Item = &Flow> {
         self.queues(fs)
             .into_iter()
             .filter_map(|dev| self.devices.get(&dev))
@@ -397,9 +398,9 @@ impl Scene<'_> {
     /// What an owner moved on the disks of a filesystem, and has in flight there, in bytes.
     fn moved(&self, fs: DevId, owner: Owner, over_ns: u64) -> u64 {
         let from = self.now.saturating_sub(over_ns);
-        self.flows_of(fs, owner).fold(0, |sum: u64, flow| {
-            sum.saturating_add(flow.ring.since(from).bytes)
-                .saturating_add(flow.now.total_bytes())
+        let flows = self.flows_of(fs, owner);
+        flows.fold(0, |sum: u64, flow| {
+            sum.saturating_add(flow.moved_since(from))
         })
     }
 
@@ -418,10 +419,8 @@ impl Scene<'_> {
                 if !wanted(*owner, *class) {
                     continue;
                 }
-                let recent = flow.ring.since(from).bytes;
-                let moved = recent.saturating_add(flow.now.total_bytes());
                 let sum = bytes.entry(*owner).or_default();
-                *sum = sum.saturating_add(moved);
+                *sum = sum.saturating_add(flow.moved_since(from));
             }
         }
         let total = bytes.values().fold(0, |a: u64, b| a.saturating_add(*b));

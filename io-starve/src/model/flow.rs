@@ -170,6 +170,12 @@ pub struct Flow {
 }
 
 impl Flow {
+    /// Bytes that were moved since then, at most as far back as windows are kept, and those in flight.
+    pub fn moved_since(&self, from_ns: u64) -> u64 {
+        let ended = self.ring.since(from_ns).bytes;
+        ended.saturating_add(self.now.total_bytes())
+    }
+
     /// Begins a tick: what was in flight must be told again.
     pub fn begin_tick(&mut self) {
         self.now = InFlight::default();

@@ -48,6 +48,7 @@ pub struct Pauses {
     rows: Table<PauseRow>,
     told: BTreeMap<u32, (u64, u64)>,
     early: Vec<PauseSpan>,
+    missed: u64,
     names: Names,
     asked: BTreeMap<DevId, u64>,
     page: u64,
@@ -60,10 +61,16 @@ impl Pauses {
             rows: Table::map(ebpf, "PAUSES", PAUSE_ROWS, false)?,
             told: BTreeMap::new(),
             early: Vec::new(),
+            missed: 0,
             names: Names::default(),
             asked: BTreeMap::new(),
             page: rustix::param::page_size() as u64,
         })
+    }
+
+    /// Pauses for which there was no room until the length of a jiffy was known.
+    pub fn missed(&self) -> u64 {
+        self.missed
     }
 
     /// Takes what came through the ring. `wanted`: disks that `--device` chose, empty for all.
@@ -76,7 +83,9 @@ impl Pauses {
         now: u64,
     ) -> Read {
         let Some(jiffy_ns) = jiffy_ns else {
-            spans.truncate(MAX_EARLY - self.early.len().min(MAX_EARLY));
+            let room = MAX_EARLY - self.early.len().min(MAX_EARLY);
+            self.missed += spans.len().saturating_sub(room) as u64;
+            spans.truncate(room);
             self.early.append(&mut spans);
             return Read::default();
         };

@@ -18,15 +18,13 @@ use super::{
             load::read_iterator,
             stacks::{self, JournalWait, journal_wait},
         },
-        Attached, ReadError, counters,
+        Attached, counters,
     },
     Read, STACK_NS, Spans,
 };
 use crate::model::observation::{Call, Checkpoint, Commit, DevId, Fsync, Holder, Owner, SyncWait};
 
-/// Sleeping tasks that are looked at; there are seldom more than some hundred.
-const MAX_TASKS: usize = 4_096;
-/// Stacks read at a tick at most, of tasks that were not seen in the same sleep before.
+/// Stacks read at a tick at most, of tasks that were not seen in the same sleep before. Where more sleep, they take turns.
 const STACKS: usize = 64;
 /// Open files looked at of a task of which nothing else tells the filesystem.
 const FILES: usize = 64;
@@ -46,6 +44,8 @@ pub(super) struct Stalls {
     waits: BTreeMap<u32, Wait>,
     /// Waits of which the filesystem is not known: counted once each.
     nowhere: BTreeSet<u32>,
+    /// The last task whose stack was read.
+    last: u32,
     missed: u64,
 }
 
@@ -72,7 +72,7 @@ impl Stalls {
         !self.waits.is_empty()
     }
 
-    /// Waits that could not be told, since it is not known for which journal they are.
+    /// Waits that could not be told, since it is not known for which journal they are, and looks that failed.
     pub fn missed(&self) -> u64 {
         self.missed
     }
@@ -91,7 +91,11 @@ impl Stalls {
         let mut nowhere = BTreeSet::new();
         let mut stacks = 0;
         let others = sleeping.iter().filter(|t| !syncing.contains(&t.tid));
-        for task in others.take(MAX_TASKS) {
+        // Those that are known to wait come first, then those after the last that was looked at, all around.
+        let mut others: Vec<_> = others.collect();
+        let last = self.last;
+        others.sort_by_key(|t| (!before.contains_key(&t.tid), t.tid <= last, t.tid));
+        for task in others {
             let known = before.remove(&task.tid).filter(|w| {
                 let slept = task.switches.saturating_sub(w.switches);
                 slept <= SWITCHES || w.at.checkpoints
@@ -101,9 +105,17 @@ impl Stalls {
                 Some(w) => Some(w.at),
                 None if stacks < STACKS => {
                     stacks += 1;
+                    self.last = task.tid;
                     journal_wait(proc_, task.tid)
                 }
-                None => continue,
+                None => {
+                    // Looked at later; until then what was known goes on.
+                    if let Some(wait) = known {
+                        found.calls.extend(wait.told.then(|| wait.span.clone()));
+                        self.waits.insert(task.tid, wait);
+                    }
+                    continue;
+                }
             };
             match (at, known) {
                 (None, _) if task.handle != 0 => {
@@ -151,23 +163,16 @@ impl Stalls {
 }
 
 impl Attached {
-    /// Calls that wait for a journal, where one makes somebody wait.
-    pub(in super::super) fn add_stalled(
-        &mut self,
-        read: &mut Read,
-        now: u64,
-    ) -> Result<(), ReadError> {
+    /// Calls that wait for a journal, where one makes somebody wait. A look that fails is a loss, and the next may not.
+    pub(in super::super) fn add_stalled(&mut self, read: &mut Read, now: u64) {
         if !self.is_attached(SLEEPING.0) || !self.spans.wants_sleepers(read, now) {
-            return Ok(());
+            return;
         }
-        let failed = |why: String| ReadError::OnDemand {
-            program: SLEEPING.1,
-            why,
-        };
-        let file = read_iterator(&mut self.ebpf, SLEEPING.1).map_err(failed)?;
-        let tasks = sleeping(file).map_err(|e| failed(e.to_string()))?;
-        self.spans.add_stalled(read, &tasks, now);
-        Ok(())
+        let file = read_iterator(&mut self.ebpf, SLEEPING.1).ok();
+        match file.and_then(|file| sleeping(file).ok()) {
+            Some(tasks) => self.spans.add_stalled(read, &tasks, now),
+            None => self.spans.stalls.missed += 1,
+        }
     }
 }
 
@@ -202,7 +207,8 @@ impl Spans {
     /// True when a journal makes somebody wait for long, or did at the last tick.
     fn wants_sleepers(&self, read: &Read, now: u64) -> bool {
         let old = |c: &Commit| c.end_ns.is_none() && now.saturating_sub(c.begin_ns) >= STACK_NS;
-        self.stalls.any() || !read.checkpoints.is_empty() || read.commits.iter().any(old)
+        self.same_tids
+            && (self.stalls.any() || !read.checkpoints.is_empty() || read.commits.iter().any(old))
     }
 
     /// Adds calls that wait for a journal, and those that keep one open, of all tasks in uninterruptible sleep.

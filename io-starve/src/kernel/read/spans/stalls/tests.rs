@@ -197,3 +197,25 @@ fn who_waits_for_room_waits_for_the_one_journal_in_which_some_is_made() {
     let fs: Vec<_> = stalls.waits.values().map(|w| w.span.fs).collect();
     assert_eq!(fs, [B]);
 }
+
+#[test]
+fn where_more_sleep_than_can_be_looked_at_they_take_turns_and_a_known_wait_goes_on() {
+    let (proc_, mut stalls) = (Proc::new(), Stalls::default());
+    let busy = [(A, None)];
+    let waiter = 1_000;
+    proc_.stack(waiter, SPACE);
+    // More than can be looked at in one tick, awake in between each time, and before the waiter in the list.
+    let crowd = |n: u64| -> Vec<SleepingTask> {
+        let others = (1..=STACKS as u32 + 20).map(|tid| task(tid, n * 100));
+        others.chain([task(waiter, n)]).collect()
+    };
+    let mut at = |n| look(&mut stalls, &proc_, &crowd(n), &busy, n * 100).calls;
+    assert_eq!(at(1), []);
+    assert_eq!(at(2), [], "its turn: seen once");
+    for n in 3..6 {
+        let [running] = &at(n)[..] else {
+            panic!("lost at tick {n}")
+        };
+        assert_eq!((running.begin_ns, running.end_ns), (200, None));
+    }
+}
