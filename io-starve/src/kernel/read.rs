@@ -27,10 +27,11 @@ use super::{
     tracefs,
 };
 use crate::model::observation::{
-    CgroupMode, DevId, Fact, Hold, Hook, HostFact, Observation, Owner, Verdict,
+    CgroupMode, DevId, Fact, Hold, Hook, HostFact, Observation, Verdict,
 };
 
 mod clock;
+use counters::cgroup;
 mod counters;
 #[cfg(feature = "faults")]
 mod faults;
@@ -476,13 +477,6 @@ impl Attached {
             })
             .filter(|(_, n)| *n > 0)
             .collect()
-    }
-}
-
-fn cgroup(owner: Owner) -> Option<u64> {
-    match owner {
-        Owner::Cgroup(id) => Some(id),
-        _ => None,
     }
 }
 

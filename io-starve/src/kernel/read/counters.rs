@@ -239,6 +239,14 @@ fn sums(t: &Tables, since_ns: u64) -> BTreeMap<GroupKey, Sum> {
     sums
 }
 
+/// Id of the cgroup, when it is one.
+pub fn cgroup(owner: Owner) -> Option<u64> {
+    match owner {
+        Owner::Cgroup(id) => Some(id),
+        _ => None,
+    }
+}
+
 /// The owner that a number in a row stands for.
 pub fn owner(n: u64) -> Owner {
     match n {
