@@ -113,7 +113,7 @@ pub fn check(s: &Scenario, r: &Results, observed: Option<&Observed>) -> Report {
         verdicts::measured(s, observed, &alerts, t, &mut report);
         fsync::own_data(s, &alerts, &t.events, &mut report);
         if !r.imported.is_empty() {
-            imported::check(s, r, &alerts, &mut report);
+            imported::check(s, r, t, &alerts, &mut report);
         }
     }
     verdicts::expectations(s, &alerts, &mut report);

@@ -45,17 +45,20 @@ pub fn run(wanted: &Wanted) -> Result<Tally> {
             p.kernel.name,
             p.cmdline
         );
-        let dir = target()
-            .join("vm/runs")
-            .join(format!("{}-{}", i + 1, p.kernel.name));
+        let runs = target().join("vm/runs");
+        let dir = runs.join(format!("{}-{}", i + 1, p.kernel.name));
         let mut of_boot = boot_and_tell(p, &dir, observer.as_deref());
-        if !of_boot.is_good() && second_boots < SECOND_BOOTS {
+        if let Some(second) = of_boot
+            .worth_another(p)
+            .filter(|_| second_boots < SECOND_BOOTS)
+        {
             second_boots += 1;
-            println!("vm: {} boots again", p.kernel.name);
-            let second = boot_and_tell(p, &dir, observer.as_deref());
-            again.extend(std::mem::replace(&mut of_boot, second).failed);
+            println!("vm: {} boots again for what failed", p.kernel.name);
+            again.append(&mut of_boot.failed());
+            let dir = runs.join(format!("{}-{}-again", i + 1, p.kernel.name));
+            of_boot.replace_failed(boot_and_tell(&second, &dir, observer.as_deref()));
         }
-        tally.add(of_boot);
+        tally.add(of_boot.into_tally());
     }
     for first in &again {
         println!("vm: at first, before another boot, failed {first}");
@@ -64,20 +67,69 @@ pub fn run(wanted: &Wanted) -> Result<Tally> {
 }
 
 /// An emulated machine that shares its two CPUs with whatever else the host does can be held up for seconds. So many kernels
-/// may boot a second time, one for each generic kernel, and each is told; what fails twice fails.
+/// may boot a second time, one for each generic kernel, for the batches in which something failed. Each is told; what fails twice
+/// fails.
 const SECOND_BOOTS: usize = 4;
 
-/// A boot that cannot be made fails its scenarios, not those of the other kernels.
-fn boot_and_tell(p: &Plan, dir: &Path, observer: Option<&Path>) -> Tally {
-    let mut tally = Tally::default();
-    if let Err(e) = one_boot(p, dir, observer, &mut tally) {
-        println!("FAIL boot {}: {e:#}", p.kernel.name);
-        tally.failed.push(format!("boot {}: {e:#}", p.kernel.name));
-    }
-    tally
+/// What came of a boot: of its batches in their order, and of the boot itself.
+#[derive(Debug, Default)]
+struct OfBoot {
+    batches: Vec<Tally>,
+    boot: Tally,
 }
 
-fn one_boot(p: &Plan, dir: &Path, observer: Option<&Path>, tally: &mut Tally) -> Result<()> {
+impl OfBoot {
+    fn tallies(&self) -> impl Iterator<Item = &Tally> {
+        self.batches.iter().chain([&self.boot])
+    }
+
+    fn failed(&self) -> Vec<String> {
+        self.tallies().flat_map(|t| t.failed.clone()).collect()
+    }
+
+    fn into_tally(self) -> Tally {
+        let mut all = Tally::default();
+        self.batches.into_iter().for_each(|t| all.add(t));
+        all.add(self.boot);
+        all
+    }
+
+    /// The boot that could show it better: all batches when the boot itself failed.
+    fn worth_another<'a>(&self, p: &Plan<'a>) -> Option<Plan<'a>> {
+        let whole = !self.boot.is_good();
+        let failed = |i: usize| self.batches.get(i).is_none_or(|t| !t.is_good());
+        let of_batch = p.batches.iter().enumerate();
+        let batches: Vec<_> = of_batch
+            .filter(|(i, _)| whole || failed(*i))
+            .map(|(_, batch)| batch.clone())
+            .collect();
+        (!batches.is_empty()).then_some(Plan { batches, ..*p })
+    }
+
+    /// Puts the second boot in the place of what failed.
+    fn replace_failed(&mut self, second: OfBoot) {
+        if self.boot.is_good() {
+            self.batches.retain(Tally::is_good);
+        } else {
+            self.batches.clear();
+        }
+        self.batches.extend(second.batches);
+        self.boot = second.boot;
+    }
+}
+
+/// A boot that cannot be made fails its scenarios, not those of the other kernels.
+fn boot_and_tell(p: &Plan, dir: &Path, observer: Option<&Path>) -> OfBoot {
+    let mut of_boot = OfBoot::default();
+    if let Err(e) = one_boot(p, dir, observer, &mut of_boot) {
+        println!("FAIL boot {}: {e:#}", p.kernel.name);
+        let failed = format!("boot {}: {e:#}", p.kernel.name);
+        of_boot.boot.failed.push(failed);
+    }
+    of_boot
+}
+
+fn one_boot(p: &Plan, dir: &Path, observer: Option<&Path>, of_boot: &mut OfBoot) -> Result<()> {
     let kernel = kernels::fetch(p.kernel)?;
     if dir.exists() {
         fs::remove_dir_all(dir)?;
@@ -110,6 +162,7 @@ fn one_boot(p: &Plan, dir: &Path, observer: Option<&Path>, tally: &mut Tally) ->
             .map(str::to_string),
     );
     for (i, batch) in p.batches.iter().enumerate() {
+        let mut tally = Tally::default();
         let observed = match observer {
             Some(_) if batch.iter().all(|s| s.is_observed()) => {
                 Some(Observed::read(&results.join(format!("batch{}", i + 1)))?)
@@ -131,7 +184,7 @@ fn one_boot(p: &Plan, dir: &Path, observer: Option<&Path>, tally: &mut Tally) ->
                 let (ran, errors) = Ran::read(&dir, s.expect.commands.len());
                 check::check_commands(s, &ran, &errors)
             };
-            tell(p, &format!("{}: {}", s.name, s.title), &report, tally);
+            tell(p, &format!("{}: {}", s.name, s.title), &report, &mut tally);
         }
         if let Some(o) = &observed {
             let names: Vec<&str> = batch.iter().map(|s| s.name.as_str()).collect();
@@ -139,17 +192,18 @@ fn one_boot(p: &Plan, dir: &Path, observer: Option<&Path>, tally: &mut Tally) ->
                 p,
                 &format!("observer of {}", names.join(", ")),
                 &check::check_observer(o),
-                tally,
+                &mut tally,
             );
         }
+        of_boot.batches.push(tally);
     }
     // One test of its own: a scenario cannot know which of those that ran beside it made the kernel complain.
     let log = Report {
         problems: faults,
         notes: vec![format!("{}, {} s", kernel.release, booted.took.as_secs())],
     };
-    tell(p, "kernel log", &log, tally);
-    if !tally.is_good() {
+    tell(p, "kernel log", &log, &mut of_boot.boot);
+    if !of_boot.tallies().all(Tally::is_good) {
         println!("    all that was left: {}", results.display());
     }
     Ok(())
@@ -164,7 +218,7 @@ fn tell(p: &Plan, what: &str, report: &Report, tally: &mut Tally) {
         let why: String = report
             .problems
             .iter()
-            .map(|p| format!("\n  ! {p}"))
+            .map(|p| format!("\n  ! {}", shortened(p)))
             .collect();
         tally.failed.push(format!("{} {what}{why}", p.kernel.name));
     }
@@ -178,5 +232,76 @@ fn tell(p: &Plan, what: &str, report: &Report, tally: &mut Tally) {
     }
     for problem in &report.problems {
         println!("  ! {problem}");
+    }
+}
+
+/// The end of a log is what is kept of it: what failed must fit there. The whole problem stands where it was met.
+fn shortened(problem: &str) -> String {
+    const ENOUGH: usize = 300;
+    match problem.char_indices().nth(ENOUGH) {
+        Some((at, _)) => format!("{} …", &problem[..at]),
+        None => problem.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::vm::scenario::Scenario;
+
+    fn tally(failed: &[&str]) -> Tally {
+        Tally {
+            passed: 1,
+            failed: failed.iter().map(|f| f.to_string()).collect(),
+            skipped: 0,
+        }
+    }
+
+    fn scenario(name: &str) -> Scenario {
+        let text = "title = 't'\nreproduces = 'r'\nload_limit_s = 20\n[[disk]]\nsize_mib = 64\nqueue_depth = 2\nscheduler = 'none'\n[script]\nload = 'true'\n[expect]\nnever = ['queue-stuck']\n";
+        Scenario::parse(name, text).unwrap()
+    }
+
+    #[test]
+    fn only_what_failed_runs_a_second_time_and_what_fails_twice_fails() {
+        let (a, b) = (scenario("a"), scenario("b"));
+        let p = Plan {
+            kernel: kernels::MATRIX[0],
+            cmdline: "",
+            batches: vec![vec![&a], vec![&b]],
+        };
+        let mut good = OfBoot {
+            batches: vec![tally(&[]), tally(&[])],
+            boot: tally(&[]),
+        };
+        assert!(good.worth_another(&p).is_none());
+        good.batches[1] = tally(&["b"]);
+        let second = good.worth_another(&p).unwrap();
+        assert_eq!(second.batches.len(), 1);
+        assert_eq!(second.batches[0][0].name, "b");
+        good.replace_failed(OfBoot {
+            batches: vec![tally(&["b again"])],
+            boot: tally(&[]),
+        });
+        let all = good.into_tally();
+        assert_eq!((all.passed, all.failed), (3, vec!["b again".to_string()]));
+
+        let broken = OfBoot {
+            batches: vec![tally(&[]), tally(&[])],
+            boot: tally(&["kernel log"]),
+        };
+        assert_eq!(broken.worth_another(&p).unwrap().batches.len(), 2);
+        let unfinished = OfBoot {
+            batches: vec![tally(&[])],
+            boot: tally(&[]),
+        };
+        assert_eq!(unfinished.worth_another(&p).unwrap().batches.len(), 1);
+    }
+
+    #[test]
+    fn a_long_problem_is_cut_between_characters() {
+        let long = "ä".repeat(400);
+        assert_eq!(shortened(&long).chars().count(), 302);
+        assert_eq!(shortened("short"), "short");
     }
 }

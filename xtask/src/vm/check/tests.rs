@@ -351,3 +351,22 @@ fn the_replayed_trace_must_tell_what_the_live_run_told() {
         );
     }
 }
+
+/// Between the rule a little looser and a little stricter, a tick's place decides whether the live run finds it.
+#[test]
+fn on_the_edge_the_replayed_trace_need_not_tell() {
+    let mut run = imported("", "");
+    run.r.imported.retain(|a| !a.is_finding());
+    let live: Vec<&Alert> = run.o.alerts.iter().filter(|a| a.is_finding()).collect();
+    let mut truth = truth(&run.r, u64::MAX, &mut Report::default()).unwrap();
+    let s = Scenario::parse("x", SCENARIO).unwrap();
+    let told = |truth: &Truth| {
+        let mut report = Report::default();
+        imported::check(&s, &run.r, truth, &live, &mut report);
+        let about = |of: &[String]| of.iter().any(|p| p.contains("does not show"));
+        (about(&report.problems), about(&report.notes))
+    };
+    assert_eq!(told(&truth), (true, false));
+    truth.strict.clear();
+    assert_eq!(told(&truth), (false, true));
+}
