@@ -41,6 +41,10 @@ pub const SYNC_DATA: u32 = 1;
 pub const SYNC_XFS: u32 = 2;
 /// An fsync of btrfs.
 pub const SYNC_BTRFS: u32 = 4;
+/// sync_file_range, on any filesystem.
+pub const SYNC_RANGE: u32 = 8;
+/// Those that end with the return of a function.
+pub const SYNC_BY_RETURN: u32 = SYNC_XFS | SYNC_BTRFS | SYNC_RANGE;
 
 /// fsyncs of one owner on one filesystem, cumulative.
 #[derive(Debug, Clone, Copy, Default)]

@@ -1,5 +1,5 @@
-//! fsyncs: of ext4 from ext4_sync_file_enter to _exit, of XFS and btrfs from the call of their functions to the return. fdatasync, msync
-//! and O_SYNC writes pass there too. Nothing here runs unless somebody syncs.
+//! fsyncs: of ext4 from ext4_sync_file_enter to _exit, of XFS and btrfs, and sync_file_range, from the call of their functions to the
+//! return. fdatasync, msync and O_SYNC writes pass there too. Nothing here runs unless somebody syncs.
 
 use core::ffi::c_void;
 
@@ -11,8 +11,8 @@ use aya_ebpf::{
 use io_starve_common::{
     config::ABSENT,
     span::{
-        NAME, SPAN_EPOCH_SHIFT, SPANS_PER_EPOCH, SYNC_BTRFS, SYNC_DATA, SYNC_ROWS, SYNC_XFS,
-        SpanKind, SyncSlot, SyncSpan, SyncTotals, TOTALS_ROWS, task_key,
+        NAME, SPAN_EPOCH_SHIFT, SPANS_PER_EPOCH, SYNC_BTRFS, SYNC_DATA, SYNC_RANGE, SYNC_ROWS,
+        SYNC_XFS, SpanKind, SyncSlot, SyncSpan, SyncTotals, TOTALS_ROWS, task_key,
     },
     wire::{Claim, LossKind, NO_ROW, dev_key, group_key},
 };
@@ -202,18 +202,19 @@ pub fn kprobe_btrfs_fsync(ctx: *mut c_void) -> u32 {
     0
 }
 
-/// Either has returned.
+/// fs/sync.c sync_file_range(struct file *, loff_t, loff_t, unsigned int flags), which the system call and io_uring come to.
 #[unsafe(no_mangle)]
-#[unsafe(link_section = "kretprobe")]
-pub fn kretprobe_xfs_fsync(ctx: *mut c_void) -> u32 {
-    end(load::<u64, false>(ctx as Ptr, conf!(off.regs_result)) as i32);
+#[unsafe(link_section = "kprobe")]
+pub fn kprobe_sync_range(ctx: *mut c_void) -> u32 {
+    let file = load::<Ptr, false>(ctx as Ptr, conf!(off.regs_first));
+    begin(file, SYNC_RANGE);
     0
 }
 
-/// See [`kretprobe_xfs_fsync`].
+/// One of these has returned. Attached to each of them.
 #[unsafe(no_mangle)]
 #[unsafe(link_section = "kretprobe")]
-pub fn kretprobe_btrfs_fsync(ctx: *mut c_void) -> u32 {
+pub fn kretprobe_sync(ctx: *mut c_void) -> u32 {
     end(load::<u64, false>(ctx as Ptr, conf!(off.regs_result)) as i32);
     0
 }

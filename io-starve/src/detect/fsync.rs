@@ -89,7 +89,9 @@ fn one(cx: &Context<'_>, sync: &Sync) -> Option<Judgement> {
     let took = sync.took_ns(now);
     let s = cx.settings;
     let (kind, warning, critical) = match sync.span.call {
-        Call::Fsync => (Kind::FsyncSerialization, s.fsync_ms, s.fsync_critical_ms),
+        Call::Fsync | Call::SyncRange => {
+            (Kind::FsyncSerialization, s.fsync_ms, s.fsync_critical_ms)
+        }
         _ => (Kind::JournalStall, s.journal_ms, s.journal_critical_ms),
     };
     if took < ms(warning) {

@@ -45,7 +45,9 @@ fn call(f: &Finding) -> Call {
 /// What was called, on which file: `fsync of base.db`, `mkdir`.
 pub fn called(call: Call, file: Option<&str>) -> String {
     match call {
-        Call::Fsync => format!("fsync of {}", file.unwrap_or("a file")),
+        Call::Fsync | Call::SyncRange => {
+            format!("{} of {}", call.name(), file.unwrap_or("a file"))
+        }
         call => call.name().to_owned(),
     }
 }

@@ -22,6 +22,7 @@ pub fn of(
             // Without a scheduler a request is inserted only when the driver would not take it: what is withheld is room below.
             Some("none") => (Mechanism::Device, Confidence::Likely),
             Some(_) => (Mechanism::Scheduler, Confidence::Sure),
+            None if device.issues_directly() => (Mechanism::Device, Confidence::Likely),
             None => (Mechanism::Scheduler, Confidence::Likely),
         },
         Stage::Admission => match most(stacks) {
@@ -67,7 +68,7 @@ fn most(stacks: [u64; 3]) -> Option<WaitsFor> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::observation::{DevId, DeviceFact};
+    use crate::model::observation::{DevId, DeviceFact, Owner};
 
     fn disk(scheduler: Option<&str>, wbt: &str, iocost: Option<bool>) -> Device {
         Device {
@@ -145,5 +146,21 @@ mod tests {
             (Mechanism::Device, Confidence::Likely)
         );
         assert_eq!(queued(None), (Mechanism::Scheduler, Confidence::Likely));
+    }
+
+    #[test]
+    fn a_disk_of_unknown_scheduler_that_inserts_little_has_none() {
+        let queued = |inserts, issues, class| {
+            let mut device = disk(None, "0", None);
+            let flow = device.owners.entry((Owner::Unknown, class)).or_default();
+            (flow.totals.inserts, flow.totals.issues) = (inserts, issues);
+            of(&device, Class::SyncWrite, Stage::Queued, [0; 3], 0).0
+        };
+        assert_eq!(queued(7, 300, Class::SyncRead), Mechanism::Device);
+        assert_eq!(queued(300, 300, Class::SyncRead), Mechanism::Scheduler);
+        // What was inserted before the trace began.
+        assert_eq!(queued(0, 10, Class::SyncRead), Mechanism::Scheduler);
+        // Flushes pass every scheduler.
+        assert_eq!(queued(0, 300, Class::Flush), Mechanism::Scheduler);
     }
 }

@@ -38,6 +38,8 @@ pub type Module = (&'static str, &'static str);
 const JBD2: Module = ("jbd2", "enable");
 const XFS: Module = ("xfs", "enable");
 const BTRFS: Module = ("btrfs", "enable");
+/// In no module.
+const BUILT_IN: Module = ("writeback", "enable");
 
 /// One hook of the program.
 #[derive(Debug)]
@@ -293,7 +295,7 @@ pub const HOOKS: &[HookSpec] = &[
         purpose: Purpose::Journal,
         place: Place::Function(XFS),
         question: "how long an fsync of XFS takes: none is followed",
-        programs: &[(0, "", "kretprobe_xfs_fsync")],
+        programs: &[(0, "", "kretprobe_sync")],
     },
     HookSpec {
         name: "xfs_file_fsync",
@@ -308,7 +310,7 @@ pub const HOOKS: &[HookSpec] = &[
         purpose: Purpose::Journal,
         place: Place::Function(BTRFS),
         question: "how long an fsync of btrfs takes: none is followed",
-        programs: &[(0, "", "kretprobe_btrfs_fsync")],
+        programs: &[(0, "", "kretprobe_sync")],
     },
     HookSpec {
         name: "btrfs_sync_file",
@@ -316,6 +318,21 @@ pub const HOOKS: &[HookSpec] = &[
         place: Place::Function(BTRFS),
         question: "who waits in fsync of btrfs",
         programs: &[(0, "", "kprobe_btrfs_fsync")],
+    },
+    // fs/sync.c sync_file_range; (file*, loff_t, loff_t, unsigned int). There is no tracepoint but that of the system call.
+    HookSpec {
+        name: "sync_file_range%return",
+        purpose: Purpose::Journal,
+        place: Place::Function(BUILT_IN),
+        question: "how long sync_file_range takes: none is followed",
+        programs: &[(0, "", "kretprobe_sync")],
+    },
+    HookSpec {
+        name: "sync_file_range",
+        purpose: Purpose::Journal,
+        place: Place::Function(BUILT_IN),
+        question: "who waits in sync_file_range",
+        programs: &[(0, "", "kprobe_sync_range")],
     },
     // fs/ext4/fsync.c ext4_sync_file; (file*, int).
     HookSpec {

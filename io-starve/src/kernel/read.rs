@@ -235,6 +235,7 @@ impl Attached {
         let follow = spans::Follow {
             ext4: self.is_attached("ext4_sync_file_exit"),
             xfs: self.is_attached("xfs_file_fsync%return"),
+            range: self.is_attached("sync_file_range%return"),
             btrfs: self.is_attached("btrfs_sync_file%return"),
             commits: self.is_attached("jbd2_end_commit"),
         };

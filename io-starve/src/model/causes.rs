@@ -11,7 +11,7 @@ use super::filesystems::Filesystems;
 use super::flow::Flow;
 use super::mechanism::Mechanism;
 use super::observation::{
-    Checkpoint, Commit, DevId, Fsync, Handle, Hold, Holder, Owner, SyncWait, Waiter,
+    Call, Checkpoint, Commit, DevId, Fsync, Handle, Hold, Holder, Owner, SyncWait, Waiter,
 };
 
 /// Traffic is compared over this long, in ns: a few ticks, since a queue is served in bursts.
@@ -21,6 +21,8 @@ const TRAFFIC_NS: u64 = 1_000_000_000;
 const PEERS_NS: u64 = 5_000_000_000;
 /// Whoever moves less than so many times what the victim does is a peer: it waits for the victim as the victim waits for it.
 const PEER_FACTOR: u64 = 2;
+/// So is who moves no more than so many bytes more: as somebody begins, twice the other's is a single request.
+const PEER_BYTES: u64 = 128 << 10;
 
 /// The root cgroup: kernfs numbers the directories of a hierarchy from 1 on.
 const ROOT: Owner = Owner::Cgroup(1);
@@ -167,6 +169,9 @@ impl Scene<'_> {
     }
 
     fn phase(&self, f: &Fsync) -> Option<Phase> {
+        if f.call == Call::SyncRange {
+            return Some(Phase::Data);
+        }
         // With data=journal the data is waited for after the journal, so what is seen now goes before what was passed.
         match f.waits_for {
             Some(SyncWait::Transaction) => Some(Phase::Transaction),
@@ -431,8 +436,10 @@ impl Scene<'_> {
         if total > 0 {
             let own = self.moved(f.fs, f.owner, PEERS_NS);
             let of = |(owner, n): (Owner, u64)| {
-                let peer = owner != f.owner
-                    && self.moved(f.fs, owner, PEERS_NS) < own.saturating_mul(PEER_FACTOR);
+                let at_most = own
+                    .saturating_mul(PEER_FACTOR)
+                    .max(own.saturating_add(PEER_BYTES));
+                let peer = owner != f.owner && self.moved(f.fs, owner, PEERS_NS) < at_most;
                 ((!peer).then_some(owner), n as f64 / total as f64)
             };
             cause.shares = bytes.into_iter().filter(|(_, n)| *n > 0).map(of).collect();

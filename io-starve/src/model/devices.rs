@@ -76,6 +76,24 @@ impl Device {
         self.fact.as_ref().and_then(|f| f.scheduler.as_deref())
     }
 
+    /// Requests go to the driver without being inserted, so there is no scheduler: each of them inserts all but flushes
+    /// (block/blk-mq.c `blk_mq_submit_bio`). Without one, only what the driver would not take is.
+    pub fn issues_directly(&self) -> bool {
+        const ENOUGH: u64 = 64;
+        let inserts_and_issues = self
+            .owners
+            .iter()
+            .filter(|((_, class), _)| *class != Class::Flush)
+            .fold((0u64, 0u64), |(inserts, issues), (_, flow)| {
+                (
+                    inserts.saturating_add(flow.totals.inserts),
+                    issues.saturating_add(flow.totals.issues),
+                )
+            });
+        let (inserts, issues) = inserts_and_issues;
+        issues >= ENOUGH && inserts < issues / 2
+    }
+
     /// Value of a tunable by the last part of its name (`writes_starved`), with the name as told.
     pub fn tunable(&self, name: &str) -> Option<(&str, &str)> {
         let tunables = &self.fact.as_ref()?.tunables;

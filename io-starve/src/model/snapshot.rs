@@ -91,7 +91,7 @@ impl FsyncView {
     pub fn what(&self) -> &str {
         match (&self.file, self.call) {
             (Some(file), _) => file,
-            (None, Call::Fsync) => "a file",
+            (None, Call::Fsync | Call::SyncRange) => "a file",
             (None, call) => call.name(),
         }
     }

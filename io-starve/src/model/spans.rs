@@ -57,6 +57,8 @@ pub enum Call {
     /// fsync, fdatasync, msync, or a write with O_SYNC: followed from its beginning to its end.
     #[default]
     Fsync,
+    /// sync_file_range, likewise. It waits for its own data only.
+    SyncRange,
     /// open with O_CREAT, mknod, link, symlink; an open alone waits for no journal.
     Create,
     /// mkdir.
@@ -80,6 +82,7 @@ impl Call {
     pub const fn name(self) -> &'static str {
         match self {
             Call::Fsync => "fsync",
+            Call::SyncRange => "sync_file_range",
             Call::Create => "create",
             Call::Mkdir => "mkdir",
             Call::Remove => "remove",

@@ -11,7 +11,7 @@ use serde_with::serde_as;
 use super::blame::Edge;
 use super::causes::{Cause, Gap, Scene};
 use super::mechanism::Mechanism;
-use super::observation::{Commit, DevId, Fsync, Handle, Hold, Observation, Owner, SyncWait};
+use super::observation::{Call, Commit, DevId, Fsync, Handle, Hold, Observation, Owner, SyncWait};
 
 /// Slow fsyncs that are still shown after they ended.
 pub const MAX_RECENT: usize = 128;
@@ -207,7 +207,8 @@ impl Split {
 
     /// Where they were seen as they happened, they replace what ticks say.
     fn measure(&mut self, span: &Fsync, until: u64) {
-        let Some(journal) = span.journal_ns.or(span.flush_ns) else {
+        let only_data = (span.call == Call::SyncRange).then_some(until);
+        let Some(journal) = only_data.or(span.journal_ns).or(span.flush_ns) else {
             return;
         };
         let flush = span.flush_ns.unwrap_or(until);

@@ -68,7 +68,7 @@ fn fs_of(word: &str) -> Result<(DevId, u64), String> {
     Ok((dev_of(dev)?, number_of(ino)?))
 }
 
-/// `fsync OWNER FS/INODE TID [file=] [journal=T] [flush=T] [commit=N] [for=data|journal|...] [result=N]`,
+/// `fsync OWNER FS/INODE TID [file=] [journal=T] [flush=T] [commit=N] [for=data|journal|...] [result=N] [range]`,
 /// `commit FS N [locking=T] [flushing=T] [logging=T] [waits=INODE:OWNER:T] [for=]`,
 /// `hold DISK GROUP N [owner=] [file=FS/INODE] [reads]`,
 /// `call CALL OWNER FS TID for=transaction|journal-space|journal`, `checkpoint OWNER FS TID`, `holder OWNER TID`,
@@ -78,11 +78,15 @@ pub fn span(words: &[&str], from_ms: u64) -> Result<Option<Span>, String> {
     Ok(Some(match words {
         ["fsync", owner, file, tid, opts @ ..] => {
             let allowed = ["file", "journal", "flush", "commit", "for", "result"];
-            let opts = Opts::parse(opts, &allowed, &["datasync"])?;
+            let opts = Opts::parse(opts, &allowed, &["datasync", "range"])?;
             let (fs, ino) = fs_of(file)?;
             let tid = u32::try_from(number_of(tid)?).map_err(|e| e.to_string())?;
             Span::Fsync(Fsync {
-                call: Call::Fsync,
+                call: if opts.flag("range") {
+                    Call::SyncRange
+                } else {
+                    Call::Fsync
+                },
                 fs,
                 ino,
                 file: opts.get("file").map(str::to_owned),

@@ -10,8 +10,8 @@ use io_starve_common::{
     dirty::PauseSpan,
     span::{
         CommitSpan, HELD_ROWS, HandleSpan, HeldRow, JOURNAL_ROWS, JournalRow, SYNC_BTRFS,
-        SYNC_DATA, SYNC_ROWS, SYNC_XFS, SpanKind, SyncSlot, SyncSpan, SyncTotals, TOTALS_ROWS,
-        WALK_COUNT, WALK_CURSOR, WALK_FILLED,
+        SYNC_BY_RETURN, SYNC_DATA, SYNC_RANGE, SYNC_ROWS, SYNC_XFS, SpanKind, SyncSlot, SyncSpan,
+        SyncTotals, TOTALS_ROWS, WALK_COUNT, WALK_CURSOR, WALK_FILLED,
     },
     wire::dev_of_key,
 };
@@ -78,14 +78,16 @@ pub struct Follow {
     pub ext4: bool,
     pub xfs: bool,
     pub btrfs: bool,
+    pub range: bool,
     pub commits: bool,
 }
 
 impl Follow {
     fn fsync(self, flags: u32) -> bool {
-        match (flags & SYNC_XFS != 0, flags & SYNC_BTRFS != 0) {
-            (true, _) => self.xfs,
-            (_, true) => self.btrfs,
+        match flags & SYNC_BY_RETURN {
+            SYNC_XFS => self.xfs,
+            SYNC_BTRFS => self.btrfs,
+            SYNC_RANGE => self.range,
             _ => self.ext4,
         }
     }
@@ -245,7 +247,7 @@ impl Spans {
         let mut running: Vec<Fsync> = slots.iter().map(|s| fsync(s, None, 0)).collect();
         let by_return = slots.iter().zip(&running);
         self.by_return = by_return
-            .filter(|(s, _)| s.flags & (SYNC_XFS | SYNC_BTRFS) != 0)
+            .filter(|(s, _)| s.flags & SYNC_BY_RETURN != 0)
             .map(|(_, f)| id(f))
             .collect();
         if !self.given_up.is_empty() {
@@ -429,7 +431,10 @@ fn fsync(s: &SyncSlot, end_ns: Option<u64>, result: i32) -> Fsync {
         s.name.get(..end).unwrap_or_default(),
     ));
     Fsync {
-        call: Call::Fsync,
+        call: match s.flags & SYNC_RANGE {
+            0 => Call::Fsync,
+            _ => Call::SyncRange,
+        },
         fs: DevId(s.fs),
         ino: s.ino,
         file: (!file.is_empty()).then_some(file),

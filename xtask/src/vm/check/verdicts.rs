@@ -9,9 +9,10 @@ use crate::vm::{
 
 /// Kinds for which no rule can be applied to the block trace: it does not show the inside of a device, nor fsyncs, nor who
 /// is paused.
-pub const WITHOUT_RULE: [&str; 4] = [
+pub const WITHOUT_RULE: [&str; 5] = [
     "device-stall",
     "fsync-serialization",
+    "journal-stall",
     "loop-double-throttle",
     "dirty-throttle",
 ];
