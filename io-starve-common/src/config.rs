@@ -214,6 +214,8 @@ pub struct Config {
     pub devs_mask: u32,
     /// Rows of the hardware queue table minus 1.
     pub hctxs_mask: u32,
+    /// Rows of the table of owners' device time minus 1.
+    pub owners_mask: u32,
     /// Spans that are shorter are only counted. ns.
     pub span_min_ns: u32,
 }

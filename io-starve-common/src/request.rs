@@ -18,6 +18,8 @@ pub const F_SEEDED: u8 = 1;
 pub const F_REQUEUED: u8 = 2;
 /// Its I/O priority class is idle (`IOPRIO_CLASS_IDLE`).
 pub const F_IDLE_PRIO: u8 = 4;
+/// Its owner's device time counts it ([`crate::service`]).
+pub const F_ACCOUNTED: u8 = 8;
 
 /// The part of a slot that the state machine owns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

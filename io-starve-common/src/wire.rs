@@ -67,9 +67,14 @@ pub struct BioSlot {
     pub tid: u32,
     /// Bytes.
     pub bytes: u32,
-    /// 1 when its I/O priority class is idle.
-    pub idle_prio: u32,
+    /// `B_*` bits.
+    pub flags: u32,
 }
+
+/// The I/O priority class of a bio is idle.
+pub const B_IDLE_PRIO: u32 = 1;
+/// Its owner's device time counts a bio ([`crate::service`]).
+pub const B_ACCOUNTED: u32 = 2;
 
 /// Stages that have histograms, by index.
 pub const STAGE_ADMISSION: u32 = 0;
@@ -104,7 +109,8 @@ pub const fn unpack_max(packed: u64) -> (u64, u64) {
     (packed >> MAX_BITS, units << MAX_UNIT)
 }
 
-/// Whose counters a row of [`GroupRow`]s holds: one (device, owner, class).
+/// Whose counters a row of [`GroupRow`]s holds: one (device, owner, class). `claim.tag` is the owner's row of device time plus 1, 0 while
+/// that is not counted.
 #[derive(Debug, Clone, Copy, Default)]
 #[repr(C)]
 pub struct GroupName {
@@ -187,7 +193,7 @@ pub const fn group_row(group: u32, shard: u32, shards_mask: u32) -> u32 {
     group * (shards_mask + 1) + shard
 }
 
-/// One disk.
+/// One disk. Its device time is in a table of its own, by the same row.
 #[derive(Debug, Clone, Copy, Default)]
 #[repr(C)]
 pub struct DevRow {
@@ -236,8 +242,10 @@ pub const ALLOW_ROWS: u32 = 1024;
 /// Index into the control array: CLOCK_MONOTONIC in ns when every hook was attached; 0 before. Requests that are
 /// older are expected to be unknown.
 pub const CTRL_ARMED: u32 = 0;
+/// Index into the control array: 1 while device time is counted on some disk.
+pub const CTRL_ACCOUNTING: u32 = 1;
 /// Entries of the control array.
-pub const CTRL_COUNT: u32 = 1;
+pub const CTRL_COUNT: u32 = 2;
 
 /// The row of a fine histogram.
 #[inline(always)]

@@ -28,7 +28,7 @@ pub fn device(dev: u32) -> Option<u32> {
 
 /// Device row and class of a group, by its name. `None`: it is [`NO_ROW`].
 #[inline(always)]
-fn low_of(group: u32) -> Option<u64> {
+pub fn low_of(group: u32) -> Option<u64> {
     // SAFETY: a map value.
     GROUPS.get_ptr_mut(group).map(|name| unsafe { (*name).low })
 }

@@ -2,7 +2,9 @@
 //! which follows wbt, iocost and the tag; or the merge that spares a request.
 
 use aya_ebpf::{helpers::bpf_get_current_pid_tgid, maps::Array};
-use io_starve_common::wire::{BioSlot, Claim, LossKind, PROBES, STAGE_ADMISSION, probe_start};
+use io_starve_common::wire::{
+    B_IDLE_PRIO, BioSlot, Claim, LossKind, PROBES, STAGE_ADMISSION, probe_start,
+};
 
 use crate::{
     account::{bucket, counts, dev_row, device, group_for, keep_longest, low_at_end, tag_of},
@@ -10,6 +12,7 @@ use crate::{
     hook::hook,
     kernel::{Payer, Ptr, address, allowed, class_of, dev_of_disk, disk_of_bio, is_idle, load},
     maps::{BIOS, add, add32, claim, conf, lock, lost, release},
+    service,
 };
 
 /// The row of this key that `wanted` takes.
@@ -72,7 +75,9 @@ fn on_queue<const PLAIN: bool>(bio: Ptr) {
     let class = class_of(load::<u32, PLAIN>(bio, conf!(off.bio_opf))) as u8;
     // SAFETY: a locked map value; a bio is submitted by one thread at a time.
     unsafe {
+        let t = now();
         if (*slot).since_ns != 0 {
+            service::bio_left(slot, t);
             lost(LossKind::AdmissionExpired);
         }
         let tag = tag_of(q);
@@ -80,11 +85,16 @@ fn on_queue<const PLAIN: bool>(bio: Ptr) {
         (*slot).group =
             group_for::<PLAIN>((*slot).group, same_queue, Payer::of(bio), class, || dev);
         (*slot).claim.tag = tag;
-        (*slot).idle_prio = u32::from(is_idle(load::<u16, PLAIN>(bio, conf!(off.bio_ioprio))));
+        (*slot).flags = if is_idle(load::<u16, PLAIN>(bio, conf!(off.bio_ioprio))) {
+            B_IDLE_PRIO
+        } else {
+            0
+        };
         (*slot).sector = load::<u64, PLAIN>(bio, conf!(off.bio_sector));
         (*slot).bytes = load::<u32, PLAIN>(bio, conf!(off.bio_size));
         (*slot).tid = bpf_get_current_pid_tgid() as u32;
-        (*slot).since_ns = now();
+        (*slot).since_ns = t;
+        service::bio_waits(slot, t);
     }
 }
 
@@ -113,6 +123,7 @@ fn on_admitted<const PLAIN: bool>(bio: Ptr) {
                 None => lost(LossKind::ClockBackwards),
             }
         }
+        service::bio_left(slot, t);
         (*slot).since_ns = 0;
         release(slot.cast::<Claim>());
     }
@@ -124,6 +135,7 @@ fn on_bio_failed<const PLAIN: bool>(bio: Ptr) {
     if let Some(slot) = waiting(address(bio)) {
         // SAFETY: a locked map value.
         unsafe {
+            service::bio_left(slot, now());
             (*slot).since_ns = 0;
             release(slot.cast::<Claim>());
         }

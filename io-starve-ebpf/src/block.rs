@@ -8,7 +8,7 @@ use aya_ebpf::{
 };
 use io_starve_common::{
     config::ABSENT,
-    request::{Effects, Event, F_IDLE_PRIO, QUEUED, step},
+    request::{Effects, Event, F_IDLE_PRIO, ISSUED, QUEUED, step},
     wire::{CTRL_ARMED, LossKind, STAGE_DEVICE, STAGE_QUEUED, Slot},
 };
 
@@ -17,6 +17,7 @@ use crate::{
     hook::hook,
     kernel::{Payer, Ptr, address, allowed, class_of, dev_of_disk, disk_of_request, is_idle, load},
     maps::{CTRL, HCTXS, SLOTS, add, claim, conf, count, count32, find, find_or_claim, lost},
+    service,
 };
 
 #[inline(always)]
@@ -60,18 +61,25 @@ fn slot_of<const PLAIN: bool>(rq: Ptr) -> Option<*mut Slot> {
     Some(slot)
 }
 
-/// Begins a life: reads owner, class and place, and settles what the old life left.
+/// Begins a life: reads owner, class and place, and settles what the old life left, whose flags were `had`.
 ///
 /// # Safety
 ///
 /// `slot` must point to a claimed slot on which [`step`] has just returned `fx`.
 #[inline(always)]
-pub unsafe fn first_sight<const PLAIN: bool>(slot: *mut Slot, rq: Ptr, fx: &Effects) {
+pub unsafe fn first_sight<const PLAIN: bool>(
+    slot: *mut Slot,
+    rq: Ptr,
+    fx: &Effects,
+    had: u8,
+    t: u64,
+) {
     let q = load::<Ptr, PLAIN>(rq, conf!(off.rq_q));
     // SAFETY: the caller's promise.
     unsafe {
         if fx.lost {
             lost(LossKind::LostCompletion);
+            service::ended((*slot).group, had, fx, t);
             give_up(slot);
         }
         let bio = load::<Ptr, PLAIN>(rq, conf!(off.rq_bio));
@@ -119,9 +127,11 @@ fn on_insert<const PLAIN: bool>(rq: Ptr) {
     // SAFETY: a claimed map value; events of one request do not overlap.
     unsafe {
         let life = &mut (*slot).life;
+        let had = life.flags;
         let fx = step(life, Event::Insert { now: t, start_ns });
         if fx.first_sight {
-            first_sight::<PLAIN>(slot, rq, &fx);
+            first_sight::<PLAIN>(slot, rq, &fx, had, t);
+            service::begin(slot, t, QUEUED);
             (*slot).tid = bpf_get_current_pid_tgid() as u32;
         }
         if let Some((row, _)) = counts((*slot).group) {
@@ -140,17 +150,22 @@ fn on_issue<const PLAIN: bool>(rq: Ptr) {
     let Some(slot) = slot_of::<PLAIN>(rq) else {
         return;
     };
+    let t = now();
     let event = Event::Issue {
-        now: now(),
+        now: t,
         start_ns: load::<u64, PLAIN>(rq, conf!(off.rq_start)),
         bytes: load::<u32, PLAIN>(rq, conf!(off.rq_len)),
     };
     // SAFETY: as above.
     unsafe {
+        let had = (*slot).life.flags;
         let fx = step(&mut (*slot).life, event);
         if fx.first_sight {
-            first_sight::<PLAIN>(slot, rq, &fx);
+            first_sight::<PLAIN>(slot, rq, &fx, had, t);
+            service::begin(slot, t, ISSUED);
             (*slot).tid = bpf_get_current_pid_tgid() as u32;
+        } else {
+            service::issued(slot, t);
         }
         if let Some((row, _)) = counts((*slot).group) {
             if fx.first_sight {
@@ -172,7 +187,9 @@ fn on_requeue<const PLAIN: bool>(rq: Ptr) {
     unsafe {
         let fx = step(&mut (*slot).life, Event::Requeue);
         if fx.unmatched {
-            first_sight::<PLAIN>(slot, rq, &fx);
+            first_sight::<PLAIN>(slot, rq, &fx, 0, 0);
+        } else if fx.went_back {
+            service::went_back(slot);
         }
         if let Some((row, _)) = counts((*slot).group) {
             count(&raw mut (*row).requeues, 1);
@@ -190,6 +207,9 @@ fn on_merge<const PLAIN: bool>(rq: Ptr) {
     // SAFETY: as above.
     unsafe {
         let fx = step(&mut (*slot).life, Event::Merge);
+        if fx.merged {
+            service::ended((*slot).group, (*slot).life.flags, &fx, now());
+        }
         if let (true, Some((row, _))) = (fx.merged, counts((*slot).group)) {
             count(&raw mut (*row).merged, 1);
         }
@@ -213,6 +233,9 @@ fn on_complete<const PLAIN: bool>(rq: Ptr, done: u32) {
         }
         if fx.backwards {
             lost(LossKind::ClockBackwards);
+        }
+        if fx.finished {
+            service::ended((*slot).group, (*slot).life.flags, &fx, t);
         }
         let Some((row, shard)) = counts((*slot).group) else {
             return;

@@ -10,7 +10,7 @@
     internal_features,
     reason = "atomic_xadd has no stable name on the BPF target"
 )]
-#![feature(core_intrinsics)]
+#![feature(core_intrinsics, asm_experimental_arch)]
 
 mod account;
 mod admission;
@@ -22,6 +22,7 @@ mod journal;
 mod kernel;
 mod maps;
 mod ondemand;
+mod service;
 mod sleeping;
 mod throttle;
 mod writeback;

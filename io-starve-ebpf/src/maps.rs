@@ -9,6 +9,7 @@ use aya_ebpf::{
 };
 use io_starve_common::config::Config;
 use io_starve_common::dirty::{PAUSE_ROWS, PauseRow};
+use io_starve_common::service::{DeviceClock, OwnerClock};
 use io_starve_common::span::{
     HELD_ROWS, HeldRow, JOURNAL_ROWS, JournalRow, SPAN_RING_BYTES, SYNC_ROWS, SyncSlot, SyncTotals,
     TOTALS_ROWS, WALK_COUNT,
@@ -48,6 +49,12 @@ pub static GROUPS: Array<GroupName> = Array::with_max_entries(1024, BPF_F_MMAPAB
 pub static COUNTS: Array<GroupRow> = Array::with_max_entries(1024, BPF_F_MMAPABLE);
 #[map]
 pub static DEVS: Array<DevRow> = Array::with_max_entries(64, BPF_F_MMAPABLE);
+#[map]
+pub static ACCOUNTED: Array<u64> = Array::with_max_entries(64, BPF_F_MMAPABLE);
+#[map]
+pub static CLOCKS: Array<DeviceClock> = Array::with_max_entries(64, BPF_F_MMAPABLE);
+#[map]
+pub static OWNERS: Array<OwnerClock> = Array::with_max_entries(4096, BPF_F_MMAPABLE);
 #[map]
 pub static HISTS: Array<HistRow> = Array::with_max_entries(1152, BPF_F_MMAPABLE);
 #[map]
@@ -176,6 +183,8 @@ unsafe impl Row for BioSlot {}
 unsafe impl Row for GroupName {}
 // SAFETY: as above.
 unsafe impl Row for DevRow {}
+// SAFETY: as above.
+unsafe impl Row for OwnerClock {}
 // SAFETY: as above.
 unsafe impl Row for HctxRow {}
 // SAFETY: as above.

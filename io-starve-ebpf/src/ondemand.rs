@@ -6,7 +6,7 @@ use core::ffi::c_void;
 
 use aya_ebpf::programs::RawTracePointContext;
 use io_starve_common::{
-    request::{Event, FREE, ISSUED, same_life, step},
+    request::{Event, FREE, ISSUED, QUEUED, same_life, step},
     wire::{Claim, LossKind, RECHECK_NS},
 };
 
@@ -15,6 +15,7 @@ use crate::{
     block::{first_sight, give_up, now},
     kernel::{Ptr, address, allowed, dev_of_disk, disk_of_request, load},
     maps::{BIOS, SLOTS, add, conf, find_or_claim, lost, release},
+    service,
 };
 
 /// `MQ_RQ_IDLE` of `enum mq_rq_state` (include/linux/blk-mq.h): allocated, not started.
@@ -56,6 +57,7 @@ pub fn sweep(ctx: *mut c_void) -> i32 {
         }
         (*slot).life.state = FREE;
         lost(LossKind::Expired);
+        service::expired((*slot).group, &life, t);
         give_up(slot);
     }
     1
@@ -74,6 +76,7 @@ pub fn expire_bio(ctx: *mut c_void) -> i32 {
         if (*slot).since_ns == 0 || (*slot).since_ns != ctx.arg::<u64>(1) {
             return 0;
         }
+        service::bio_left(slot, now());
         (*slot).since_ns = 0;
         release(slot.cast::<Claim>());
     }
@@ -121,16 +124,23 @@ fn seed_request(rq: Ptr, q: Ptr) {
     };
     // SAFETY: a claimed map value.
     unsafe {
+        let t = now();
+        let had = (*slot).life.flags;
         let fx = step(&mut (*slot).life, Event::Seed { start_ns });
         if fx.first_sight {
-            first_sight::<false>(slot, rq, &fx);
+            first_sight::<false>(slot, rq, &fx, had, t);
             (*slot).tid = 0;
             let seeded = (*slot).life;
             // It may have been issued and completed before its slot was there to notice.
             if !still_waits(rq, start_ns) && (*slot).life == seeded {
                 (*slot).life.state = FREE;
-            } else if let Some((row, _)) = counts((*slot).group) {
-                add(&raw mut (*row).seeded, 1);
+            } else {
+                if (*slot).life == seeded {
+                    service::begin(slot, t, QUEUED);
+                }
+                if let Some((row, _)) = counts((*slot).group) {
+                    add(&raw mut (*row).seeded, 1);
+                }
             }
         }
     }

@@ -29,6 +29,8 @@ pub struct Sizes {
     pub groups: u32,
     /// Disks.
     pub devs: u32,
+    /// (device, owner) rows of device time.
+    pub owners: u32,
     /// Hardware queues.
     pub hctxs: u32,
     /// Copies of group rows and histograms, to keep CPUs apart.
@@ -56,6 +58,8 @@ impl Sizes {
             bios: power(cpus.saturating_mul(64), 1024, 16_384),
             groups: if shards > 8 { 8192 } else { 16_384 },
             devs: power(disks.saturating_mul(3), 64, 512),
+            // Fewer than classes: only disks where weights matter need them. 512 KiB.
+            owners: 4096,
             hctxs: power(cpus.saturating_mul(disks), 256, 8192),
             shards,
             exclusive: shards >= cpus,
@@ -64,18 +68,23 @@ impl Sizes {
 
     /// Memory of all tables in bytes.
     pub fn bytes(&self) -> u64 {
+        use io_starve_common::service::{DeviceClock, OwnerClock};
         use io_starve_common::wire::*;
         let rows = |n: u32, size: usize| u64::from(n) * size.next_multiple_of(8) as u64;
         rows(self.slots, size_of::<Slot>())
             + rows(self.bios, size_of::<BioSlot>())
             + rows(self.groups, size_of::<GroupName>())
             + rows(self.counts(), size_of::<GroupRow>())
-            + rows(self.devs, size_of::<DevRow>())
+            + rows(
+                self.devs,
+                size_of::<DevRow>() + size_of::<DeviceClock>() + 8,
+            )
+            + rows(self.owners, size_of::<OwnerClock>())
             + rows(self.hctxs, size_of::<HctxRow>())
             + rows(self.hists(), size_of::<HistRow>())
             + rows(ALLOW_ROWS, 8)
             + u64::from(CGROUP_RING_BYTES)
-            + (LossKind::COUNT as u64) * 8
+            + (LossKind::COUNT as u64 + u64::from(CTRL_COUNT)) * 8
             + spans()
     }
 
@@ -259,6 +268,7 @@ pub fn config(btf: &Btf, sizes: &Sizes, filtered: bool) -> Result<Config, Unknow
         groups_mask: sizes.groups - 1,
         devs_mask: sizes.devs - 1,
         hctxs_mask: sizes.hctxs - 1,
+        owners_mask: sizes.owners - 1,
         shards_mask: sizes.shards - 1,
         // From 6.1 on the kernel skips, and counts, a tracepoint program that would interrupt itself (__bpf_trace_run in
         // kernel/trace/bpf_trace.c); before, a completion may interrupt a completion.

@@ -8,6 +8,7 @@ use std::{
 
 use aya::maps::Map;
 use io_starve_common::dirty::PauseRow;
+use io_starve_common::service::{DeviceClock, OwnerClock};
 use io_starve_common::span::{HeldRow, JournalRow, SyncSlot, SyncTotals};
 use io_starve_common::wire::{BioSlot, Claim, DevRow, GroupName, GroupRow, HctxRow, HistRow, Slot};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
@@ -29,6 +30,10 @@ unsafe impl Plain for GroupName {}
 unsafe impl Plain for GroupRow {}
 // SAFETY: as above.
 unsafe impl Plain for DevRow {}
+// SAFETY: as above.
+unsafe impl Plain for DeviceClock {}
+// SAFETY: as above.
+unsafe impl Plain for OwnerClock {}
 // SAFETY: as above.
 unsafe impl Plain for HistRow {}
 // SAFETY: as above.

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, path::Path};
 use io_starve_common::{
     class::Class,
     request::{F_IDLE_PRIO, F_SEEDED, FREE, ISSUED},
-    wire::RECHECK_NS,
+    wire::{B_IDLE_PRIO, RECHECK_NS},
 };
 
 use super::{
@@ -247,7 +247,7 @@ fn bios(t: &Tables, now: u64, groups: &mut Groups) -> Vec<(u32, Waiter)> {
             seeded: false,
             waits_for: None,
         };
-        put(groups, waiter.clone(), b.idle_prio != 0);
+        put(groups, waiter.clone(), b.flags & B_IDLE_PRIO != 0);
         rows.push((row, waiter));
     }
     rows
