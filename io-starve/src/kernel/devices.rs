@@ -65,6 +65,13 @@ impl Devices {
         self.known.contains_key(&dev)
     }
 
+    /// True when something on this disk honours weights: BFQ or iocost.
+    pub fn enforces_weights(&self, dev: DevId) -> bool {
+        self.known
+            .get(&dev)
+            .is_some_and(|d| d.scheduler.as_deref() == Some("bfq") || d.iocost == Some(true))
+    }
+
     /// The disks below this one (dm, md).
     pub fn below(&self, dev: DevId) -> &[DevId] {
         self.known

@@ -16,6 +16,7 @@ mod stacks;
 mod table;
 mod tasks;
 mod tracefs;
+mod weights;
 
 use std::path::Path;
 

@@ -25,6 +25,7 @@ use super::{
     mounts::{self, Mounts},
     select::select,
     tracefs,
+    weights::WeightReader,
 };
 use crate::model::observation::{
     CgroupMode, DevId, Fact, Hold, Hook, HostFact, Observation, Verdict,
@@ -36,6 +37,7 @@ mod counters;
 #[cfg(feature = "faults")]
 mod faults;
 mod pauses;
+mod services;
 mod spans;
 mod start;
 mod tables;
@@ -78,9 +80,11 @@ pub struct Attached {
     cgroups: Cgroups,
     mounts: Mounts,
     limits: LimitReader,
+    weights: WeightReader,
     /// Owners whose names were told, and whether their end was.
     told: BTreeMap<u64, bool>,
     counters: counters::Counters,
+    services: services::Services,
     waiting: waiting::Scanner,
     seeded: BTreeSet<u64>,
     /// Disks that `--device` chose.
@@ -164,8 +168,10 @@ impl Attached {
             cgroups,
             mounts: Mounts::new(&proc_, &sys, mounts::number_of),
             limits: LimitReader::default(),
+            weights: WeightReader::default(),
             told: BTreeMap::new(),
             counters: counters::Counters::default(),
+            services: services::Services::default(),
             waiting: waiting::Scanner::default(),
             seeded: BTreeSet::new(),
             chosen,
@@ -231,6 +237,7 @@ impl Attached {
         // What waits comes first: the longer after its moment it is read, the more of it has gone on unseen.
         let look = waiting::look(&self.tables, mono_ns);
         let read = self.counters.read(&self.tables, mono_ns);
+        let services = self.services.read(&self.tables, mono_ns);
         let mut scan = self.waiting.scan(look, self.counters.samples(), mono_ns);
         let follow = spans::Follow {
             ext4: self.is_attached("ext4_sync_file_exit"),
@@ -273,6 +280,7 @@ impl Attached {
             .chain(facts.iter().filter_map(limited))
             .collect();
         facts.extend(self.name_owners(&owners, mono_ns));
+        facts.extend(self.refresh_weights(&owners, mono_ns));
         let loss = self.losses();
         let observation = Observation {
             mono_ns,
@@ -295,6 +303,8 @@ impl Attached {
             pauses: paused.pauses,
             pause_counts: paused.counts,
             busy: paused.busy,
+            clocks: services.clocks,
+            services: services.services,
             loss,
         };
         self.first = false;
@@ -304,6 +314,17 @@ impl Attached {
     fn is_attached(&self, hook: &str) -> bool {
         let is = |h: &Hook| h.name == hook && matches!(h.verdict, Verdict::Attached { .. });
         self.hooks.iter().any(is)
+    }
+
+    /// Weights of those who do I/O; and where they matter, device time is counted from here on.
+    fn refresh_weights(&mut self, owners: &BTreeSet<u64>, now: u64) -> Vec<Fact> {
+        let facts = self
+            .weights
+            .refresh(&self.cgroups, owners.iter().copied(), now);
+        services::switch(&self.tables, |dev| {
+            self.devices.enforces_weights(dev) || self.weights.set_on(dev)
+        });
+        facts
     }
 
     fn has_unknown_disk(&self) -> bool {

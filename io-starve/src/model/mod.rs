@@ -23,6 +23,7 @@ pub mod mechanism;
 pub mod minute;
 pub mod observation;
 pub mod pauses;
+pub mod shares;
 pub mod snapshot;
 pub mod spans;
 pub mod stacks;
@@ -31,6 +32,7 @@ pub mod throttled;
 mod views;
 mod views_dirty;
 mod views_journal;
+pub mod weights;
 pub mod windows;
 
 use blame::Blame;
@@ -43,8 +45,10 @@ use flow::{Flow, TickEnd};
 use observation::{
     CgroupMode, DevId, Fact, GroupKey, Hook, HostFact, Observation, Owner, Topic, Verdict, Waiter,
 };
+use shares::Shares;
 use syncs::Syncs;
 use throttled::Throttled;
+use weights::WeightTable;
 use windows::{CellClock, Marks};
 
 /// How many disks are followed, those that became known first. A busy one costs about 20 KiB for its histograms. What is not
@@ -100,6 +104,10 @@ pub struct Model {
     blame: Blame,
     #[serde(default)]
     throttled: Throttled,
+    #[serde(default)]
+    weights: WeightTable,
+    #[serde(default)]
+    shares: Shares,
     flows: usize,
 }
 
@@ -230,6 +238,9 @@ impl Model {
         self.throttled.take(&o.holds, self.now_ns(), dt_ns);
         self.take_syncs(o);
         self.take_dirty(o, before, now);
+        if dt_ns > 0 {
+            self.shares.take(o, before, now);
+        }
         self.forget();
     }
 
@@ -254,6 +265,7 @@ impl Model {
             Fact::Filesystem(fact) => self.filesystems.learn(fact),
             Fact::FilesystemGone { dev } => self.filesystems.gone(*dev, now),
             Fact::Limits(fact) => self.limits.learn(fact),
+            Fact::Weights(fact) => self.weights.learn(fact),
             Fact::Loop(fact) => self.dirty.learn_loop(fact),
             Fact::LoopGone { dev } => self.dirty.loop_gone(*dev, now),
         }

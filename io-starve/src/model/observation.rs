@@ -8,10 +8,12 @@ use serde::{Deserialize, Serialize};
 
 pub use super::host::{CgroupMode, Hook, HostFact, Topic, Verdict};
 pub use super::pauses::{Busy, DirtyFigures, LoopFact, Pause, PauseDelta, Worker};
+pub use super::shares::{ClockDelta, ServiceDelta, Times};
 pub use super::spans::{
     Call, Checkpoint, Commit, FilesystemFact, Fsync, FsyncDelta, Handle, Hold, Holder, InodeWait,
     LimitFact, Limits, SyncWait,
 };
+pub use super::weights::{WeightFact, WeightFile};
 
 /// Kernel `dev_t` of a whole disk: major << 20 | minor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -166,6 +168,12 @@ pub struct Observation {
     /// How busy disks are behind which somebody was paused of late.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub busy: Vec<Busy>,
+    /// Disks on which device time is counted, where something was in flight.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub clocks: Vec<ClockDelta>,
+    /// Device time and waits of owners on those disks.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub services: Vec<ServiceDelta>,
     /// Losses, cumulative since attach, only kinds above 0.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub loss: Vec<(LossKind, u64)>,
@@ -383,6 +391,8 @@ pub enum Fact {
     },
     /// Limits of a cgroup were set, changed or lifted.
     Limits(LimitFact),
+    /// Weights of a cgroup were set, changed or are gone.
+    Weights(WeightFact),
     /// A loop device got a file, or something about it changed.
     Loop(LoopFact),
     /// A loop device has no file any more.

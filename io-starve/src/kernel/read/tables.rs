@@ -3,6 +3,7 @@
 use aya::Ebpf;
 use io_starve_common::{
     class::Class,
+    service::{DeviceClock, OwnerClock},
     wire::{
         BioSlot, CTRL_COUNT, DevRow, GroupName, GroupRow, HctxRow, HistRow, LossKind, PROBES, Slot,
         class_of_low, dev_key, dev_of_key, dev_row_of_low, probe_start,
@@ -22,6 +23,9 @@ pub(super) struct Tables {
     pub groups: Table<GroupName>,
     pub counts: Table<GroupRow>,
     pub devs: Table<DevRow>,
+    pub clocks: Table<DeviceClock>,
+    pub owners: Table<OwnerClock>,
+    pub accounted: Table<u64>,
     pub hists: Table<HistRow>,
     pub hctxs: Table<HctxRow>,
     pub loss: Table<u64>,
@@ -57,6 +61,9 @@ impl Tables {
             groups: Table::map(ebpf, "GROUPS", s.groups, false)?,
             counts: Table::map(ebpf, "COUNTS", s.counts(), false)?,
             devs: Table::map(ebpf, "DEVS", s.devs, false)?,
+            clocks: Table::map(ebpf, "CLOCKS", s.devs, false)?,
+            owners: Table::map(ebpf, "OWNERS", s.owners, false)?,
+            accounted: Table::map(ebpf, "ACCOUNTED", s.devs, true)?,
             hists: Table::map(ebpf, "HISTS", s.hists(), false)?,
             hctxs: Table::map(ebpf, "HCTXS", s.hctxs, false)?,
             loss: Table::map(ebpf, "LOSS", LossKind::COUNT as u32, false)?,
