@@ -8,7 +8,7 @@ use crate::detect::engine::Engine;
 use crate::detect::settings::Settings;
 use crate::detect::{Change, words};
 use crate::model::Model;
-use crate::model::accounts::{Account, PauseTotal};
+use crate::model::accounts::{Account, PauseTotal, ShareTotal};
 use crate::model::observation::Observation;
 use crate::model::snapshot::Snapshot;
 
@@ -62,6 +62,11 @@ impl Pipeline {
     /// Pauses for dirty memory since attach, by backing device and worker.
     pub fn pauses(&self) -> Vec<PauseTotal> {
         self.model.pause_totals()
+    }
+
+    /// Who used which part of a disk since attach.
+    pub fn shares(&self) -> Vec<ShareTotal> {
+        self.model.share_totals()
     }
 
     /// The thresholds in use.

@@ -6,7 +6,7 @@
 use io_starve_common::class::Class;
 
 use super::finding::{Finding, Kind, Mechanism, Severity};
-use super::{dirty_words, fsync_words};
+use super::{dirty_words, fsync_words, weight_words};
 use crate::model::Model;
 use crate::model::devices::{Device, display_name, kernel_name};
 
@@ -29,7 +29,10 @@ fn names(mechanism: Mechanism) -> &'static [&'static str] {
         Mechanism::Iocost => &[],
         Mechanism::Tags => &["nr_requests", "async_depth"],
         Mechanism::Device => &["nr_requests"],
-        Mechanism::JournalData
+        Mechanism::Misallocated => &["low_latency", "slice_idle", "slice_idle_us"],
+        Mechanism::Idling => &["slice_idle", "slice_idle_us", "strict_guarantees"],
+        Mechanism::NotEnforced
+        | Mechanism::JournalData
         | Mechanism::JournalQueue
         | Mechanism::DataQueue
         | Mechanism::Transaction
@@ -66,6 +69,9 @@ pub fn of(f: &Finding, model: &Model) -> Vec<String> {
     if matches!(f.kind, Kind::LoopDoubleThrottle | Kind::DirtyThrottle) {
         return dirty_words::advice(f, model);
     }
+    if f.kind == Kind::WeightUnfairness {
+        return weight_words::advice(f, model);
+    }
     let Some((dev, device)) = f
         .device
         .and_then(|dev| Some((dev, model.devices.get(&dev)?)))
@@ -84,7 +90,8 @@ pub fn of(f: &Finding, model: &Model) -> Vec<String> {
         Kind::FsyncSerialization
         | Kind::JournalStall
         | Kind::LoopDoubleThrottle
-        | Kind::DirtyThrottle => Vec::new(),
+        | Kind::DirtyThrottle
+        | Kind::WeightUnfairness => Vec::new(),
         Kind::AsyncWriteStarvation | Kind::SyncWriteStarvation | Kind::ReadStarvation => {
             a.starvation()
         }
@@ -133,7 +140,10 @@ impl Advisor<'_> {
                 | Mechanism::Transaction
                 | Mechanism::Checkpoint
                 | Mechanism::LoopWorker
-                | Mechanism::DirtyLimit => {}
+                | Mechanism::DirtyLimit
+                | Mechanism::NotEnforced
+                | Mechanism::Misallocated
+                | Mechanism::Idling => {}
             }
         }
         out.extend(self.limit_culprit());

@@ -30,6 +30,8 @@ pub enum Others {
     ThanClass(Class),
     /// Writes of everybody.
     Writers,
+    /// Everybody but this owner.
+    ThanOwner(Owner),
 }
 
 impl Others {
@@ -37,6 +39,7 @@ impl Others {
         match self {
             Others::ThanGroup(o, c) => (owner, class) != (o, c),
             Others::ThanClass(c) => class != c,
+            Others::ThanOwner(o) => owner != o,
             Others::Writers => matches!(class, Class::AsyncWrite | Class::SyncWrite),
         }
     }

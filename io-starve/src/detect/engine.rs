@@ -12,7 +12,7 @@ use serde_with::serde_as;
 use super::culprits::Tally;
 use super::finding::{CloseReason, Confidence, Culprit, Finding, Kind, LimitHit, LossNote, Rule};
 use super::settings::Settings;
-use super::{Change, Context, DETECTORS, Judgement, Key, advice, dirty_words, ms};
+use super::{Change, Context, DETECTORS, Judgement, Key, advice, ms, words};
 use crate::model::Model;
 use crate::model::blame::Edge;
 use crate::model::devices::Device;
@@ -133,7 +133,7 @@ impl Engine {
                 .culprits
                 .iter()
                 .filter(move |c| !paused || c.owner != f.victim);
-            let tick_ns = tick_ns as f64 * dirty_words::waited_share(&f.evidence);
+            let tick_ns = tick_ns as f64 * words::waited_share(&f.evidence);
             others.map(move |c| {
                 let edge = Edge {
                     victim: f.victim,
@@ -324,7 +324,8 @@ const fn topic(kind: Kind) -> Topic {
         | Kind::SyncWriteStarvation
         | Kind::ReadStarvation
         | Kind::DeviceStall
-        | Kind::QueueStuck => Topic::Requests,
+        | Kind::QueueStuck
+        | Kind::WeightUnfairness => Topic::Requests,
     }
 }
 

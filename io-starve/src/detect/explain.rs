@@ -1,7 +1,7 @@
 //! What `io-starve explain` says about each kind of finding.
 
-use super::explain_dirty;
 use super::finding::Kind;
+use super::{explain_dirty, explain_weight};
 
 /// What a kind means, how it is judged with the default thresholds, what to do. Several paragraphs of plain text.
 pub fn explain(kind: Kind) -> &'static str {
@@ -15,6 +15,7 @@ pub fn explain(kind: Kind) -> &'static str {
         Kind::JournalStall => JOURNAL,
         Kind::LoopDoubleThrottle => explain_dirty::LOOP,
         Kind::DirtyThrottle => explain_dirty::DIRTY,
+        Kind::WeightUnfairness => explain_weight::WEIGHT,
     }
 }
 

@@ -5,6 +5,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub use super::dirty_evidence::{DirtyEvidence, LoopEvidence};
+pub use super::weight_evidence::WeightEvidence;
 pub use crate::model::mechanism::Mechanism;
 use crate::model::observation::{Call, DevId, Limits, Owner, Stage, Task};
 
@@ -32,11 +33,13 @@ pub enum Kind {
     LoopDoubleThrottle,
     /// Writers of one disk are paused because another holds the dirty memory.
     DirtyThrottle,
+    /// Somebody gets less of a disk than the weights say, or waits while it is idle.
+    WeightUnfairness,
 }
 
 impl Kind {
     /// Every kind, in the order of the list above.
-    pub const ALL: [Kind; 9] = [
+    pub const ALL: [Kind; 10] = [
         Kind::AsyncWriteStarvation,
         Kind::SyncWriteStarvation,
         Kind::ReadStarvation,
@@ -46,6 +49,7 @@ impl Kind {
         Kind::JournalStall,
         Kind::LoopDoubleThrottle,
         Kind::DirtyThrottle,
+        Kind::WeightUnfairness,
     ];
 
     /// The name used on screen, in JSON and on the command line.
@@ -60,6 +64,7 @@ impl Kind {
             Kind::JournalStall => "journal-stall",
             Kind::LoopDoubleThrottle => "loop-double-throttle",
             Kind::DirtyThrottle => "dirty-throttle",
+            Kind::WeightUnfairness => "weight-unfairness",
         }
     }
 }
@@ -250,6 +255,9 @@ pub struct Evidence {
     /// Of dirty memory that a slow disk holds.
     #[serde(default)]
     pub dirty: Option<DirtyEvidence>,
+    /// Of shares and weights.
+    #[serde(default)]
+    pub weights: Option<WeightEvidence>,
 }
 
 /// Figures of the fsync, or other call, that a finding is about: the one that waits, or waited, longest at that moment.

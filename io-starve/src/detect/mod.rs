@@ -17,6 +17,7 @@ pub mod dirty_words;
 pub mod engine;
 mod explain;
 mod explain_dirty;
+mod explain_weight;
 pub mod finding;
 pub mod fsync;
 pub mod fsync_words;
@@ -26,6 +27,9 @@ pub mod settings;
 pub mod stall;
 pub mod starvation;
 pub mod stuck;
+pub mod weight;
+pub mod weight_evidence;
+pub mod weight_words;
 pub mod words;
 
 use crate::model::Model;
@@ -124,13 +128,14 @@ pub trait Detector: Sync {
 }
 
 /// Every detector.
-pub static DETECTORS: [&dyn Detector; 6] = [
+pub static DETECTORS: [&dyn Detector; 7] = [
     &starvation::Starvation,
     &stall::DeviceStall,
     &stuck::QueueStuck,
     &fsync::FsyncSerialization,
     &loop_throttle::LoopThrottle,
     &dirty_throttle::DirtyThrottle,
+    &weight::WeightUnfairness,
 ];
 
 /// ns in a ms.

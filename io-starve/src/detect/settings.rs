@@ -133,6 +133,24 @@ pub struct Settings {
         help_heading = "Thresholds"
     )]
     pub worker_share: f64,
+    /// Weights: the part of its share below which an owner is treated unfairly
+    #[arg(
+        long,
+        value_name = "SHARE",
+        default_value_t = 0.75,
+        global = true,
+        help_heading = "Thresholds"
+    )]
+    pub unfair_share: f64,
+    /// Weights: the part of 5 s for which a disk must be idle while somebody waits
+    #[arg(
+        long,
+        value_name = "SHARE",
+        default_value_t = 0.2,
+        global = true,
+        help_heading = "Thresholds"
+    )]
+    pub idle_share: f64,
     /// A finding closes when its condition was not met for this long
     #[arg(
         long,
@@ -161,6 +179,8 @@ impl Default for Settings {
             journal_critical_ms: 10_000,
             paused_share: 0.2,
             worker_share: 0.1,
+            unfair_share: 0.75,
+            idle_share: 0.2,
             hold_down: 10_000,
         }
     }
@@ -185,6 +205,8 @@ impl Settings {
             ("crawling-share", self.crawling_share),
             ("paused-share", self.paused_share),
             ("worker-share", self.worker_share),
+            ("unfair-share", self.unfair_share),
+            ("idle-share", self.idle_share),
         ];
         // Not a number is in no range.
         if let Some((name, share)) = shares.iter().find(|(_, s)| !(0.0..=1.0).contains(s)) {

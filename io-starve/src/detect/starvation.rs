@@ -442,7 +442,9 @@ impl<'a> Disk<'a> {
                 || share(c.waited_ns, length_ns).is_some_and(|w| w >= WAITS_SHARE)
         };
         match g.others {
-            Others::ThanGroup(..) => self.owners.values().filter(contends).count(),
+            Others::ThanGroup(..) | Others::ThanOwner(_) => {
+                self.owners.values().filter(contends).count()
+            }
             Others::ThanClass(_) | Others::Writers => {
                 self.classes.values().filter(contends).count()
             }

@@ -3,8 +3,8 @@
 use io_starve_common::class::Class;
 
 use super::engine::Engine;
-use super::finding::{Finding, Kind};
-use super::{dirty_words, fsync_words};
+use super::finding::{Evidence, Finding, Kind};
+use super::{dirty_words, fsync_words, weight_words};
 use crate::model::Model;
 use crate::model::devices::display_name;
 use crate::model::observation::Owner;
@@ -59,6 +59,7 @@ pub fn sentence(f: &Finding, model: &Model) -> String {
         Kind::LoopDoubleThrottle | Kind::DirtyThrottle => {
             format!("{}{over}", dirty_words::sentence(f, model))
         }
+        Kind::WeightUnfairness => format!("{}{over}", weight_words::sentence(f, model)),
         Kind::QueueStuck => {
             let waiting = f
                 .evidence
@@ -95,9 +96,23 @@ pub fn sentence(f: &Finding, model: &Model) -> String {
 pub fn chain(f: &Finding, name: &dyn Fn(Owner) -> String) -> Vec<String> {
     if f.evidence.looped.is_some() || f.evidence.dirty.is_some() {
         dirty_words::chain(f, name)
+    } else if f.evidence.weights.is_some() {
+        weight_words::chain(f)
     } else {
         fsync_words::chain(f, name)
     }
+}
+
+/// The main figures of findings that have their own kind of evidence, each in words.
+pub fn figures(e: &Evidence) -> Vec<String> {
+    let mut out = dirty_words::figures(e);
+    out.extend(weight_words::figures(e));
+    out
+}
+
+/// The part of a tick for which the victim waited: all of it where nothing else is known.
+pub fn waited_share(e: &Evidence) -> f64 {
+    weight_words::waited_share(e).unwrap_or_else(|| dirty_words::waited_share(e))
 }
 
 fn plural(class: Class) -> &'static str {

@@ -4,7 +4,10 @@ use io_starve_common::class::Class;
 use serde::{Deserialize, Serialize};
 
 use super::Model;
+use super::devices::display_name;
 use super::observation::{DevId, Stage};
+use super::shares::{Service, Window};
+use super::weights::{self, Enforcer};
 
 /// What became of the requests of one class on one disk since attach. When nothing moves between two reads,
 /// `seen` is `finished` + `merged` + `expired` + `in_flight`; under load it differs by what moved in between.
@@ -51,7 +54,41 @@ pub struct PauseTotal {
     pub sum_ns: u64,
 }
 
+/// Who used a disk since attach.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ShareTotal {
+    /// Name of the disk.
+    pub device: String,
+    /// What honours weights on it.
+    pub enforcer: Option<Enforcer>,
+    /// Something was in the device, in ns.
+    pub busy_ns: u64,
+    /// Nothing was, while somebody waited, in ns.
+    pub idle_waited_ns: u64,
+    /// How often the time up to an event went to the next one.
+    pub missed: u64,
+    /// Names of owners, and what they did.
+    pub owners: Vec<(String, Service)>,
+}
+
 impl Model {
+    /// Who used which part of a disk, by disk.
+    pub fn share_totals(&self) -> Vec<ShareTotal> {
+        let total = |(dev, w, missed): (DevId, &Window, u64)| {
+            let device = self.devices.get(&dev);
+            let owners = w.owners.iter();
+            ShareTotal {
+                device: display_name(dev, device),
+                enforcer: device.and_then(weights::enforcer),
+                busy_ns: w.busy_ns,
+                idle_waited_ns: w.idle_waited_ns,
+                missed,
+                owners: owners.map(|(o, s)| (self.cgroups.name(*o), *s)).collect(),
+            }
+        };
+        self.shares.totals().map(total).collect()
+    }
+
     /// Pauses by backing device and worker, sorted.
     pub fn pause_totals(&self) -> Vec<PauseTotal> {
         let of_name = |bdi: &str| {

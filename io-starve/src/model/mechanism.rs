@@ -33,6 +33,12 @@ pub enum Mechanism {
     LoopWorker,
     /// So much memory is dirty that writers are paused.
     DirtyLimit,
+    /// Weights are set, and nothing looks at them.
+    NotEnforced,
+    /// What enforces weights gives others more than theirs.
+    Misallocated,
+    /// The disk is kept idle while somebody waits.
+    Idling,
 }
 
 impl Mechanism {
@@ -51,6 +57,9 @@ impl Mechanism {
             Mechanism::Checkpoint => "checkpoint",
             Mechanism::LoopWorker => "loop-worker",
             Mechanism::DirtyLimit => "dirty-limit",
+            Mechanism::NotEnforced => "not-enforced",
+            Mechanism::Misallocated => "misallocated",
+            Mechanism::Idling => "idling",
         }
     }
 }

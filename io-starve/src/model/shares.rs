@@ -104,6 +104,13 @@ pub struct Service {
     pub times: Times,
 }
 
+impl Service {
+    fn serve(&mut self, requests: u64, bytes: u64) {
+        self.served = self.served.saturating_add(requests);
+        self.bytes = self.bytes.saturating_add(bytes);
+    }
+}
+
 /// Sums over some time on one disk.
 #[serde_as]
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -130,8 +137,7 @@ impl Window {
         self.idle_waited_ns = self.idle_waited_ns.saturating_add(other.idle_waited_ns);
         for (owner, service) in &other.owners {
             let sum = self.owner(*owner);
-            sum.served = sum.served.saturating_add(service.served);
-            sum.bytes = sum.bytes.saturating_add(service.bytes);
+            sum.serve(service.served, service.bytes);
             sum.times.add(service.times);
         }
     }
@@ -156,6 +162,9 @@ impl Window {
 pub struct Shares {
     #[serde_as(as = "Vec<(_, _)>")]
     disks: BTreeMap<DevId, VecDeque<Window>>,
+    /// Since attach.
+    #[serde_as(as = "Vec<(_, _)>")]
+    totals: BTreeMap<DevId, (Window, u64)>,
 }
 
 impl Shares {
@@ -184,17 +193,34 @@ impl Shares {
                 cell.idle_waited_ns = cell.idle_waited_ns.saturating_add(clock.idle_waited_ns);
             }
         }
+        for clock in &o.clocks {
+            let room = self.totals.len() < super::MAX_DEVICES;
+            if room || self.totals.contains_key(&clock.dev) {
+                let (total, missed) = self.totals.entry(clock.dev).or_default();
+                total.add(&Window {
+                    ns: clock.busy_ns.saturating_add(clock.idle_ns),
+                    busy_ns: clock.busy_ns,
+                    idle_waited_ns: clock.idle_waited_ns,
+                    ..Window::default()
+                });
+                *missed = missed.saturating_add(clock.missed);
+            }
+        }
         let told = |dev: &DevId| o.clocks.iter().any(|c| c.dev == *dev);
         for s in o.services.iter().filter(|s| told(&s.dev)) {
             if let Some(cell) = self.disks.get_mut(&s.dev).and_then(VecDeque::back_mut) {
                 cell.owner(s.owner).times.add(s.times);
             }
+            if let Some((total, _)) = self.totals.get_mut(&s.dev) {
+                total.owner(s.owner).times.add(s.times);
+            }
         }
         for g in o.groups.iter().filter(|g| told(&g.key.dev)) {
             if let Some(cell) = self.disks.get_mut(&g.key.dev).and_then(VecDeque::back_mut) {
-                let service = cell.owner(g.key.owner);
-                service.served = service.served.saturating_add(g.finished);
-                service.bytes = service.bytes.saturating_add(g.bytes);
+                cell.owner(g.key.owner).serve(g.finished, g.bytes);
+            }
+            if let Some((total, _)) = self.totals.get_mut(&g.key.dev) {
+                total.owner(g.key.owner).serve(g.finished, g.bytes);
             }
         }
         self.disks.retain(|_, cells| {
@@ -221,6 +247,13 @@ impl Shares {
             sum.to_ns = cell.to_ns;
         }
         Some(sum)
+    }
+
+    /// Sums since attach by disk, and how often the time up to an event went to the next one.
+    pub fn totals(&self) -> impl Iterator<Item = (DevId, &Window, u64)> {
+        self.totals
+            .iter()
+            .map(|(dev, (w, missed))| (*dev, w, *missed))
     }
 
     /// Disks on which device time was counted of late.

@@ -147,6 +147,8 @@ pub struct Totals {
     pub accounts: Vec<Account>,
     /// Pauses of writers for dirty memory, by backing device.
     pub pauses: Vec<Pauses>,
+    /// Who used the disks on which device time is counted: those where BFQ or iocost is active, or a weight is set.
+    pub shares: Vec<super::shares::Shares>,
 }
 
 /// What became of the hooks.

@@ -6,5 +6,6 @@ pub mod focus;
 pub mod format;
 mod log;
 pub mod reporter;
+pub mod shares;
 pub mod sink;
 pub mod text;

@@ -418,5 +418,6 @@ fn totals(snapshot: &Snapshot, pipeline: &Pipeline) -> Totals {
                 paused_ms: p.sum_ns / NS_PER_MS,
             })
             .collect(),
+        shares: pipeline.shares().into_iter().map(Into::into).collect(),
     }
 }

@@ -11,7 +11,7 @@ use super::{
     alert::{Alert, Cgroup, Event, FindingAlert, Hooks, OwnerKind},
     format::{DASH, count, duration, duration_ms, megabytes, or_dash, printable, rate, share},
 };
-use crate::detect::{dirty_words, finding::Place, fsync_words};
+use crate::detect::{finding::Place, fsync_words, words};
 use crate::model::{
     observation::Stage,
     snapshot::{ClassView, DeviceView, Snapshot},
@@ -123,7 +123,7 @@ pub fn sentence(f: &FindingAlert, waits: &str) -> String {
         }
     }
     let _ = write!(s, "; {}", f.mechanism.name());
-    for figure in dirty_words::figures(&f.evidence) {
+    for figure in words::figures(&f.evidence) {
         let _ = write!(s, ", {}", printable(&figure));
     }
     if let Some(scheduler) = f

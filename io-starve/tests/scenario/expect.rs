@@ -111,6 +111,16 @@ fn value(f: &Finding, name: &str, want: &str) -> Result<bool, String> {
             .is_some_and(|e| e.other_writers.join(",") == want),
         "device" => f.device == Some(dev_of(want)?),
         "paused-on" => f.evidence.dirty.as_ref().is_some_and(|e| e.disk == want),
+        "obtained" => first_owner(f).is_some_and(|o| percent_within(o.obtained_share, want)),
+        "entitled" => first_owner(f).is_some_and(|o| {
+            o.entitled_share
+                .map_or(want == "none", |s| percent_within(s, want))
+        }),
+        "enforcer" => f
+            .evidence
+            .weights
+            .as_ref()
+            .is_some_and(|e| e.enforcer.name() == want),
         "advice" => f.advice.iter().any(|a| a.contains(want)),
         "no-advice" => !f.advice.iter().any(|a| a.contains(want)),
         "task" => f.task.as_ref().is_some_and(|t| t.comm == want),
@@ -125,6 +135,15 @@ fn value(f: &Finding, name: &str, want: &str) -> Result<bool, String> {
         ),
         other => return Err(format!("unknown value `{other}`")),
     })
+}
+
+/// The victim's part of the disk.
+fn first_owner(f: &Finding) -> Option<&io_starve::detect::weight_evidence::OwnerEvidence> {
+    f.evidence.weights.as_ref()?.owners.first()
+}
+
+fn percent_within(share: f64, want: &str) -> bool {
+    within((share * 100.0).round() as u64, want).unwrap_or(false)
 }
 
 /// Names of enums as JSON has them.
@@ -144,7 +163,10 @@ mod erased {
 
 /// Reads an expectation.
 pub fn expect(line: usize, rest: &str) -> Result<Expect, String> {
-    const OPTS: [&str; 32] = [
+    const OPTS: [&str; 35] = [
+        "obtained",
+        "entitled",
+        "enforcer",
         "layers",
         "behind",
         "beside",

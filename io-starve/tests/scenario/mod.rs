@@ -26,6 +26,9 @@
 //! from 0s to 9s: pauses 7:0 28 100 every=100ms for=80ms limit=16MiB  also worker= pooled comm= dirty= background= own= share=
 //! from 0s to 9s: busy 8:0 95                                         per cent
 //! from 5s to 6s: loop 7:0 loop0 8:0 dio                              in mid-run; `unloop 7:0`
+//! weight /backup.service io=500                                    also bfq= on=DISK class=
+//! from 0s to 20s: clock 8:0 busy=98                                  device time is counted; per cent; also idle-waited=
+//! from 0s to 20s: serve 28 device=40 waits=95                        an owner's part; also active= group-wait= idle= dev=
 //! expect open KIND at 2s..2.5s rule= victim= class= culprit= share= mechanism= stage= severity= confidence= lost= advice= since= attach=
 //! expect update KIND at 11s..12s severity=critical              updates may also come unexpected
 //! expect close KIND at 28s..28.5s duration=17s..17.5s longest= reason=
@@ -47,6 +50,7 @@ mod expect;
 mod journal;
 mod observe;
 mod parse;
+mod weights;
 use expect::{Event, Expect, expect};
 use observe::{apply, sample};
 use parse::*;
@@ -88,6 +92,7 @@ enum What {
     TagWaits(DevId, u64),
     Span(journal::Span),
     Dirty(dirty::Dirty),
+    Shares(weights::Shares),
 }
 
 impl Scenario {
@@ -127,6 +132,7 @@ impl Scenario {
             "set" => self.settings = set(&self.settings, &words)?,
             "fs" => self.facts.push(journal::filesystem(&words)?),
             "loop" => self.facts.push(dirty::looped(&words)?),
+            "weight" => self.facts.push(weights::weight(&words)?),
             "limit" => self.facts.push(journal::limit(&words)?),
             "host" => self.facts.push(host(&words)?),
             "device" => self.facts.push(Fact::Device(device(&words)?)),
@@ -156,10 +162,11 @@ impl Scenario {
         let (from, to) = times.split_once(" to ").ok_or("from T to T")?;
         let words: Vec<&str> = what.split_whitespace().collect();
         let span = journal::span(&words, duration_ms(from)?)?;
-        let what = match (span, dirty::dirty(&words)?) {
-            (Some(span), _) => What::Span(span),
-            (None, Some(dirty)) => What::Dirty(dirty),
-            (None, None) => self.what(&words)?,
+        let dirty = dirty::dirty(&words)?.map(What::Dirty);
+        let shares = weights::shares(&words, self.first_disk())?.map(What::Shares);
+        let what = match span.map(What::Span).or(dirty).or(shares) {
+            Some(what) => what,
+            None => self.what(&words)?,
         };
         // Values are read once here, so that a typo in one fails although its phase never comes.
         let mut o = Observation {
@@ -224,12 +231,16 @@ impl Scenario {
         }
     }
 
-    /// The disk is the first one unless `dev=` says otherwise.
-    fn key(&self, owner: &str, class: &str, opts: &Opts) -> Result<GroupKey, String> {
-        let first = self.facts.iter().find_map(|f| match f {
+    fn first_disk(&self) -> Option<DevId> {
+        self.facts.iter().find_map(|f| match f {
             Fact::Device(d) => Some(d.dev),
             _ => None,
-        });
+        })
+    }
+
+    /// The disk is the first one unless `dev=` says otherwise.
+    fn key(&self, owner: &str, class: &str, opts: &Opts) -> Result<GroupKey, String> {
+        let first = self.first_disk();
         Ok(GroupKey {
             dev: match opts.get("dev") {
                 Some(dev) => dev_of(dev)?,
@@ -264,6 +275,7 @@ impl Scenario {
                     What::Issue { .. } | What::TagWaits(..) if counts => {
                         apply(&phase.what, &mut o, &mut samples)?
                     }
+                    What::Shares(shares) if counts => shares.tell(&mut o, self.tick_ms * MS),
                     What::Span(span) => {
                         span.tell(&mut o, phase.from_ms, phase.to_ms, self.tick_ms, at_ms);
                     }

@@ -45,7 +45,7 @@ pub fn apply(
                 .tag_waits += n;
             Ok(())
         }
-        What::Lose(..) | What::Span(_) | What::Dirty(_) => Ok(()),
+        What::Lose(..) | What::Span(_) | What::Dirty(_) | What::Shares(_) => Ok(()),
     }
 }
 

@@ -208,6 +208,8 @@ pub fn device(words: &[&str]) -> Result<DeviceFact, String> {
 const TUNABLES: [&str; 9] = [
     "logical_block_size",
     "iosched/writes_starved",
+    "iosched/low_latency",
+    "iosched/slice_idle",
     "iosched/write_expire",
     "iosched/prio_aging_expire",
     "iosched/async_depth",

@@ -8,6 +8,7 @@ mod dirty;
 mod fsync;
 mod imported;
 mod verdicts;
+mod weights;
 
 use std::collections::BTreeMap;
 
@@ -15,6 +16,7 @@ use anyhow::Result;
 use io_starve_common::class::Class;
 
 pub use commands::check_commands;
+pub use weights::io_ms;
 
 use super::{
     queue::{Ended, Queue},
@@ -119,6 +121,7 @@ pub fn check(s: &Scenario, r: &Results, observed: Option<&Observed>) -> Report {
     verdicts::expectations(s, &alerts, &mut report);
     fsync::check(s, r, observed, &alerts, &mut report);
     dirty::check(s, r, observed, &alerts, &mut report);
+    weights::check(s, r, observed, &alerts, &mut report);
     report
 }
 

@@ -10,6 +10,7 @@ use std::{
 use anyhow::{Context, Result};
 use serde_json::Value;
 
+use super::check::io_ms;
 use crate::cmd::output;
 
 /// One line that `io-starve watch` or `replay` wrote.
@@ -144,6 +145,8 @@ pub struct Results {
     pub backlog: Vec<(u64, u64)>,
     /// fio's results by job name.
     pub fio: BTreeMap<String, Value>,
+    /// How long the watched device was busy during the load by the kernel's own counter, in ms, where the load's script kept it.
+    pub io_ms: Option<u64>,
     /// Moments of the scenario: `trace`, `load`, `loaded`. ns, monotonic.
     pub marks: BTreeMap<String, u64>,
     /// What `io-starve replay` made of the trace; empty when it was not asked.
@@ -190,6 +193,7 @@ impl Results {
             },
             backlog: parse_backlog(&optional("backlog")),
             fio,
+            io_ms: io_ms(&optional("stat.before"), &optional("stat.after")),
             marks: parse_marks(&optional("marks")),
             imported: Vec::new(),
         })

@@ -15,7 +15,7 @@ use serde::Deserialize;
 
 mod expect;
 
-pub use expect::{Expect, ExpectedCommand, ExpectedFinding};
+pub use expect::{Expect, ExpectedCommand, ExpectedFinding, ExpectedWeight};
 
 use super::kernels;
 use crate::cmd::root;
@@ -31,6 +31,7 @@ pub const KINDS: &[&str] = &[
     "journal-stall",
     "loop-double-throttle",
     "dirty-throttle",
+    "weight-unfairness",
 ];
 
 /// One scenario file.
@@ -207,6 +208,7 @@ impl Scenario {
             && e.never.is_empty()
             && e.as_rule.is_empty()
             && e.at_most_info.is_empty()
+            && e.weights.is_empty()
         {
             bail!("it expects nothing, so it could not fail");
         }

@@ -8,7 +8,6 @@ use super::{
 };
 use crate::{
     detect::{
-        dirty_words,
         finding::{CloseReason, Confidence, Evidence, Finding, Place, Rule, SyncNote},
         fsync_words, words,
     },
@@ -264,6 +263,7 @@ fn evidence(screen: &Screen<'_>, f: &Finding) -> String {
         fsync,
         looped: _,
         dirty: _,
+        weights: _,
     } = &f.evidence;
     let mut out = Vec::new();
     let mut add = |text: Option<String>| out.extend(text);
@@ -307,11 +307,7 @@ fn evidence(screen: &Screen<'_>, f: &Finding) -> String {
             add(Some(format!("not seen: {what}")));
         }
     }
-    out.extend(
-        dirty_words::figures(&f.evidence)
-            .iter()
-            .map(|p| screen.safe(p)),
-    );
+    out.extend(words::figures(&f.evidence).iter().map(|p| screen.safe(p)));
     let mut add = |text: Option<String>| out.extend(text);
     add(before_attach.then(|| "it waited before io-starve was attached".to_owned()));
     if out.is_empty() {

@@ -8,13 +8,14 @@ use crate::vm::{
 };
 
 /// Kinds for which no rule can be applied to the block trace: it does not show the inside of a device, nor fsyncs, nor who
-/// is paused.
-pub const WITHOUT_RULE: [&str; 5] = [
+/// is paused, nor whose a request is.
+pub const WITHOUT_RULE: [&str; 6] = [
     "device-stall",
     "fsync-serialization",
     "journal-stall",
     "loop-double-throttle",
     "dirty-throttle",
+    "weight-unfairness",
 ];
 /// From condition to alert, in ticks (design, section 9).
 const LATE_TICKS: u32 = 2;

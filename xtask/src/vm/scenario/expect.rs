@@ -38,6 +38,11 @@ pub struct Expect {
     /// fio results whose I/O counts must be found in the trace.
     #[serde(default)]
     pub fio: Vec<ExpectedFio>,
+    /// Cgroups that share the disk: whoever is treated unfairly by the rule, applied to fio's own counts, is found, and nobody else.
+    #[serde(default, rename = "weight")]
+    pub weights: Vec<ExpectedWeight>,
+    /// What must be seen to honour weights on the disk: `bfq`, `iocost`, `nobody`.
+    pub enforcer: Option<String>,
     /// Commands that run one after the other in the place of a load. io-starve is not attached beside them: they call it.
     #[serde(default, rename = "command")]
     pub commands: Vec<ExpectedCommand>,
@@ -111,6 +116,19 @@ pub struct ExpectedFinding {
     /// Its duration, its longest wait and the time of its close agree with the kernel's trace.
     #[serde(default)]
     pub measured: bool,
+}
+
+/// A fio job in a cgroup of its name that wants as much of the disk as it can get.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ExpectedWeight {
+    /// Name of the job and of the cgroup, below the scenario's.
+    pub job: String,
+    /// Its weight.
+    pub weight: u32,
+    /// It holds itself to a rate, so that it may get less.
+    #[serde(default)]
+    pub asks_for_less: bool,
 }
 
 /// A fio job whose direct I/Os are all of a class on the device.
