@@ -205,10 +205,9 @@ pub fn device(words: &[&str]) -> Result<DeviceFact, String> {
     Ok(fact)
 }
 
-const TUNABLES: [&str; 9] = [
+const TUNABLES: [&str; 10] = [
     "logical_block_size",
     "iosched/writes_starved",
-    "iosched/low_latency",
     "iosched/slice_idle",
     "iosched/write_expire",
     "iosched/prio_aging_expire",
