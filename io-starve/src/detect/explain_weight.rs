@@ -14,7 +14,7 @@ share, and a weight other than 100 is set on one of them or above. Entitled is w
 tenth of the window at least: with a at 100, children of a at 300 and 100, and b at 100, that is 37.5, 12.5 and 50 %, and 50 % each for a's second \
 child and b while the first is idle. Device time that several requests share is divided equally among them, so the parts sum to \
 the time in which the disk is busy. Or, with weights or without: in each window the disk was idle for 0.2 of the time while the owner waited, and \
-others use the disk.
+others use the disk; not with iocost, which keeps a disk below a rate on purpose.
 
 Mechanisms:
   not-enforced  neither BFQ nor iocost is active on the disk, or what is set is not what it looks at (io.weight on BFQ).
@@ -28,7 +28,7 @@ Writes that were buffered are charged to the root with cgroup v1, and stand besi
 
 What to do: where nothing enforces weights choose BFQ (echo bfq > /sys/block/NAME/queue/scheduler) or enable iocost (io.cost.qos of the \
 root cgroup), or limit the other one (io.max). On BFQ set slice_idle to 0 where the disk is idle, low_latency to 0 where interactive tasks \
-are preferred. The cgroup view (key 6) shows the tree with entitled and obtained shares.";
+are preferred. The cgroup view (key 7) shows the tree with entitled and obtained shares.";
 
 #[cfg(test)]
 mod tests {

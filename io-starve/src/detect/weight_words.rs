@@ -195,6 +195,7 @@ fn limit(f: &Finding, culprit: Owner, model: &Model) -> Option<String> {
     })
 }
 
-fn percent(share: f64) -> String {
+/// `38 %`.
+pub fn percent(share: f64) -> String {
     format!("{:.0} %", share * 100.0)
 }

@@ -67,18 +67,16 @@ impl WeightReader {
         let mut facts = Vec::new();
         for path in due {
             let dir = hierarchy.root.join(path.trim_start_matches('/'));
-            let fact = if dir.exists() {
-                read(&dir, &path, hierarchy.mode)
+            let (fact, before) = if dir.exists() {
+                let fact = read(&dir, &path, hierarchy.mode);
+                (fact.clone(), self.known.insert(path, fact))
             } else {
-                WeightFact {
-                    path: path.clone(),
+                let before = self.known.remove(&path);
+                let gone = WeightFact {
+                    path,
                     ..WeightFact::default()
-                }
-            };
-            let before = if dir.exists() {
-                self.known.insert(path, fact.clone())
-            } else {
-                self.known.remove(&path)
+                };
+                (gone, before)
             };
             if before.as_ref() != Some(&fact) && !(before.is_none() && fact.is_empty()) {
                 facts.push(Fact::Weights(fact));
@@ -144,7 +142,6 @@ fn weight_file(text: &str) -> Option<WeightFile> {
         match line.split_whitespace().collect::<Vec<_>>()[..] {
             ["default", weight] | [weight] => default = weight.parse().ok(),
             [dev, weight] => {
-                // `default` is one weight too, of a disk that has none of its own any more.
                 if let (Some(dev), Ok(weight)) = (parse_dev(dev), weight.parse()) {
                     disks.push((dev, weight));
                 }

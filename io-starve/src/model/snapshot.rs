@@ -11,6 +11,7 @@ use super::observation::{
 };
 use super::syncs::Split;
 pub use super::views_dirty::{BdiView, LoopView, PausedView};
+pub use super::views_shares::{ShareRow, ShareView};
 use crate::detect::finding::Finding;
 
 /// The state of the machine at one tick.
@@ -54,6 +55,8 @@ pub struct Snapshot {
     pub paused: Vec<PausedView>,
     /// Loop devices, each with what lies below it.
     pub loops: Vec<LoopView>,
+    /// Who got which share of disks on which device time is counted, in the last 5 s.
+    pub shares: Vec<ShareView>,
 }
 
 /// fsyncs that have taken less are not worth a line, in ns.

@@ -88,6 +88,7 @@ impl Model {
             bdis: self.bdi_views(),
             paused,
             loops: self.loop_views(),
+            shares: self.share_views(),
             mono_ns: self.now_ns(),
             wall_ns: self.wall_ns,
             elapsed_ns: self.now_ns() - self.first_ns(),
@@ -111,7 +112,7 @@ impl Model {
             .fold(0, |sum, f| sum.saturating_add(f.totals.seen))
     }
 
-    fn psi(&self, owner: Option<Owner>) -> Option<(f64, f64)> {
+    pub(super) fn psi(&self, owner: Option<Owner>) -> Option<(f64, f64)> {
         self.pressure
             .get(&owner)
             .map(|(some, full, _)| (*some, *full))

@@ -84,6 +84,7 @@ impl Focus {
         snapshot.findings.retain(|_| kept.next().unwrap_or(true));
         if !self.devices.is_empty() {
             snapshot.devices.retain(|d| self.has_device(d.dev, &d.name));
+            snapshot.shares.retain(|d| self.has_device(d.dev, &d.name));
         }
         if !self.cgroups.is_empty() {
             let mut devices = std::mem::take(&mut snapshot.devices);
@@ -93,6 +94,7 @@ impl Focus {
             snapshot.devices = devices;
         }
         self.narrow_journal(&mut snapshot);
+        self.narrow_shares(&mut snapshot);
         let elsewhere = before - open(&snapshot);
         if elsewhere > 0 {
             let here = match snapshot.findings.first().filter(|f| f.closed.is_none()) {
@@ -102,6 +104,29 @@ impl Focus {
             snapshot.verdict = format!("{here}; {elsewhere} open elsewhere");
         }
         snapshot
+    }
+
+    /// Cgroups that were asked for, with those above them.
+    fn narrow_shares(&self, snapshot: &mut Snapshot) {
+        if self.cgroups.is_empty() {
+            return;
+        }
+        for view in &mut snapshot.shares {
+            let wanted = |path: &str| self.cgroups.iter().any(|p| has_path(p, path));
+            let kept: Vec<String> = view
+                .rows
+                .iter()
+                .filter(|r| wanted(&r.path))
+                .map(|r| r.path.clone())
+                .collect();
+            view.rows.retain(|r| {
+                let above = |k: &String| {
+                    k.strip_prefix(&r.path)
+                        .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+                };
+                kept.iter().any(above)
+            });
+        }
     }
 
     /// What is told of fsyncs and limits. Which disks lie below a filesystem is not told with them, so that only holds are left out

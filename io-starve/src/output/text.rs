@@ -2,6 +2,7 @@
 
 pub mod dirty;
 pub mod journal;
+pub mod shares;
 
 use std::fmt::Write;
 
@@ -229,6 +230,7 @@ pub fn table(snapshot: &Snapshot) -> String {
     text.push_str(&disks(snapshot));
     text.push_str(&journal::lines(snapshot));
     text.push_str(&dirty::lines(snapshot));
+    text.push_str(&shares::lines(snapshot));
     text.push('\n');
     text
 }

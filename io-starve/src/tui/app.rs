@@ -47,17 +47,20 @@ pub enum View {
     Coverage,
     /// Writers that are paused for dirty memory, and loop devices.
     Dirty,
+    /// Shares of disks by cgroup.
+    Shares,
 }
 
 impl View {
     /// Every view in the order of its number.
-    pub const ALL: [View; 6] = [
+    pub const ALL: [View; 7] = [
         View::Overview,
         View::Device,
         View::Findings,
         View::Fsync,
         View::Coverage,
         View::Dirty,
+        View::Shares,
     ];
 
     fn step(self, by: usize) -> View {
@@ -359,7 +362,7 @@ impl App {
             Action::Sort => match self.view {
                 View::Overview => self.device_sort = self.device_sort.next(),
                 View::Device => self.owner_sort = self.owner_sort.next(),
-                View::Findings | View::Fsync | View::Coverage | View::Dirty => {}
+                View::Findings | View::Fsync | View::Coverage | View::Dirty | View::Shares => {}
             },
             Action::Up => self.step(-1),
             Action::Down => self.step(1),
@@ -428,7 +431,10 @@ impl App {
     }
 
     fn step(&mut self, by: isize) {
-        if self.help || self.details || matches!(self.view, View::Coverage | View::Dirty) {
+        if self.help
+            || self.details
+            || matches!(self.view, View::Coverage | View::Dirty | View::Shares)
+        {
             self.scroll = moved(self.scroll, by, self.extent.max_scroll);
         } else if self.view == View::Fsync {
             let fsyncs = &self.shown().fsyncs;

@@ -2,6 +2,7 @@
 
 mod dirty;
 mod fsync;
+mod shares;
 
 use io_starve_common::{class::Class, wire::LossKind};
 
@@ -21,6 +22,7 @@ use crate::{
 
 pub use self::dirty::{dirty_hook, throttled};
 pub use self::fsync::{journal_hooks, quiet, serialized};
+pub use self::shares::shared;
 
 const MS: u64 = 1_000_000;
 const S: u64 = 1_000 * MS;
@@ -270,6 +272,7 @@ fn starved() -> Finding {
             fsync: None,
             looped: None,
             dirty: None,
+            weights: None,
         },
         advice: vec![
             "Lower /sys/block/sda/queue/iosched/writes_starved (100000 now, 2 by default): it is how many batches of reads go before one of writes.".to_owned(),

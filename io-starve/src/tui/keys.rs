@@ -232,6 +232,12 @@ pub const BINDINGS: &[Binding] = &[
         None,
         "dirty: writers that are paused, loop devices",
     ),
+    bind(
+        &[Key::Char('7')],
+        Action::Show(View::Shares),
+        None,
+        "cgroups: shares of disks, by weight and got",
+    ),
     bind(&[Key::Up, Key::Char('k')], Action::Up, None, "up"),
     bind(&[Key::Down, Key::Char('j')], Action::Down, None, "down"),
     bind(

@@ -3,6 +3,7 @@
 mod dirty;
 mod fsync;
 mod locale;
+mod shares;
 
 use std::sync::Arc;
 
@@ -107,12 +108,13 @@ fn page_keys(page: &str) -> Vec<Key> {
         "one_fsync" => vec![Key::Char('4'), Key::Enter],
         "coverage" => vec![Key::Char('5')],
         "dirty" => vec![Key::Char('6')],
+        "shares" => vec![Key::Char('7')],
         "help" => vec![Key::Char('?')],
         other => panic!("no page {other}"),
     }
 }
 
-const PAGES: [&str; 9] = [
+const PAGES: [&str; 10] = [
     "overview",
     "details",
     "device",
@@ -121,6 +123,7 @@ const PAGES: [&str; 9] = [
     "one_fsync",
     "coverage",
     "dirty",
+    "shares",
     "help",
 ];
 

@@ -13,6 +13,7 @@ mod header;
 mod help;
 mod holds;
 mod names;
+mod shares;
 mod text;
 
 use jiff::tz::TimeZone;
@@ -171,6 +172,11 @@ impl Screen<'_> {
             View::Dirty => self.scrolled(
                 self.bar(&dirty::title(self), "", width),
                 dirty::lines(self, width),
+                room,
+            ),
+            View::Shares => self.scrolled(
+                self.bar(&shares::title(self), "", width),
+                shares::lines(self, width),
                 room,
             ),
             View::Findings => findings::page(self, width, room),
