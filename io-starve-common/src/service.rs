@@ -98,15 +98,14 @@ pub fn advance(d: &mut DeviceClock, now: u64) {
         return;
     }
     d.last_ns = now;
-    let n = count(d.in_device);
-    if n > 0 {
+    if let Some(part) = (ns << UNIT_SHIFT).checked_div(count(d.in_device)) {
         d.busy_ns = d.busy_ns.wrapping_add(ns);
-        d.clock = d.clock.wrapping_add((ns << UNIT_SHIFT) / n);
-    } else {
-        d.idle_ns = d.idle_ns.wrapping_add(ns);
-        if count(d.waiting) > 0 {
-            d.idle_waited_ns = d.idle_waited_ns.wrapping_add(ns);
-        }
+        d.clock = d.clock.wrapping_add(part);
+        return;
+    }
+    d.idle_ns = d.idle_ns.wrapping_add(ns);
+    if count(d.waiting) > 0 {
+        d.idle_waited_ns = d.idle_waited_ns.wrapping_add(ns);
     }
 }
 

@@ -27,6 +27,10 @@ const DEMOS: &[Demo] = &[
         name: Kind::FsyncSerialization.name(),
         bytes: include_bytes!("../../demos/fsync-serialization.rec"),
     },
+    Demo {
+        name: Kind::WeightUnfairness.name(),
+        bytes: include_bytes!("../../demos/weight-unfairness.rec"),
+    },
 ];
 
 pub(super) fn demo(

@@ -194,7 +194,7 @@ pub fn entitled(
     let mut top = Node::default();
     for (owner, path) in active {
         let mut node = &mut top;
-        for part in path.into_iter().flat_map(|p| line_of(p)) {
+        for part in path.iter().flat_map(|p| line_of(p)) {
             node = node.below.entry(part).or_default();
         }
         node.own.push(*owner);

@@ -435,6 +435,8 @@ fn settings_that_a_user_may_type_do_not_overflow() {
             journal_critical_ms: n,
             paused_share: 0.0,
             worker_share: 0.0,
+            unfair_share: 0.0,
+            idle_share: 0.0,
             hold_down: n,
         });
         for tick in 0..60 {
