@@ -98,23 +98,31 @@ impl Model {
 
     fn share_view(&self, dev: DevId, judged: &Judged) -> ShareView {
         let device = self.devices.get(&dev);
+        let limits = self
+            .limits()
+            .filter(|l| l.disks.iter().any(|(d, _)| *d == dev));
+        let limited: BTreeMap<&str, Owner> = limits
+            .map(|l| Owner::Cgroup(l.id))
+            .filter_map(|group| Some((self.cgroups.path(group)?, group)))
+            .collect();
+        let row = |path: &str| self.share_row(dev, judged, &limited, path);
         let mut top = Node {
-            row: self.share_row(dev, judged, "/"),
+            row: row("/"),
             below: BTreeMap::new(),
         };
         let mut nameless = Vec::new();
         for o in &judged.owners {
             let Some(path) = self.cgroups.path(o.owner) else {
                 let name = self.cgroups.name(o.owner);
-                let mut row = self.share_row(dev, judged, &name);
-                self.add_owner(&mut row, dev, judged, o, true);
-                nameless.push(row);
+                let mut nobody = row(&name);
+                self.add_owner(&mut nobody, dev, judged, o, true);
+                nameless.push(nobody);
                 continue;
             };
             let mut node = &mut top;
             for part in line_of(path) {
                 node = node.below.entry(part).or_insert_with(|| Node {
-                    row: self.share_row(dev, judged, part),
+                    row: row(part),
                     below: BTreeMap::new(),
                 });
                 self.add_owner(&mut node.row, dev, judged, o, part == path);
@@ -146,13 +154,15 @@ impl Model {
     }
 
     /// What is known of a cgroup without its I/O.
-    fn share_row(&self, dev: DevId, judged: &Judged, path: &str) -> ShareRow {
+    fn share_row(
+        &self,
+        dev: DevId,
+        judged: &Judged,
+        limited: &BTreeMap<&str, Owner>,
+        path: &str,
+    ) -> ShareRow {
         let fact: Option<&WeightFact> = self.weights.get(path);
         let latency = fact.and_then(|f| f.latency.iter().find(|(d, _)| *d == dev));
-        let limited = self.limits().find(|l| {
-            let on_it = l.disks.iter().any(|(d, _)| *d == dev);
-            on_it && self.cgroups.path(Owner::Cgroup(l.id)) == Some(path)
-        });
         ShareRow {
             depth: 0,
             path: path.to_owned(),
@@ -167,9 +177,8 @@ impl Model {
             waited_share: 0.0,
             group_wait_share: 0.0,
             mean_ns: [None; 3],
-            held_share: limited.map(|l| {
-                let group = Owner::Cgroup(l.id);
-                let held = |write| self.held_share(dev, group, write);
+            held_share: limited.get(path).map(|group| {
+                let held = |write| self.held_share(dev, *group, write);
                 held(true).max(held(false))
             }),
             pressure: None,
