@@ -10,6 +10,10 @@ T=/sys/kernel/tracing/instances/$NAME
 P=$T-pauses
 EVENTS="block_rq_insert block_rq_issue block_rq_requeue block_rq_merge block_rq_complete
 	block_bio_queue block_getrq block_bio_backmerge block_bio_frontmerge block_split"
+# What io-starve reads of filesystems in a trace; those of modules that are not loaded are not there.
+FS_EVENTS="ext4/ext4_sync_file_enter ext4/ext4_sync_file_exit jbd2/jbd2_start_commit jbd2/jbd2_commit_locking
+	jbd2/jbd2_commit_flushing jbd2/jbd2_commit_logging jbd2/jbd2_end_commit jbd2/jbd2_run_stats jbd2/jbd2_handle_stats
+	jbd2/jbd2_checkpoint jbd2/jbd2_checkpoint_stats writeback/balance_dirty_pages"
 . /vm/common
 . "$S/env"
 mkdir -p "$OUT" "$DIR" "$CG"
@@ -83,6 +87,9 @@ trace)
 		[ -d "$T/events/block/$e" ] || continue
 		echo "dev == $((${DEV%:*} << 20 | ${DEV#*:}))" >"$T/events/block/$e/filter" || fail "no filter on $e"
 		echo 1 >"$T/events/block/$e/enable"
+	done
+	for e in $FS_EVENTS; do
+		[ ! -d "$T/events/$e" ] || echo 1 >"$T/events/$e/enable"
 	done
 	until_true 60 idle || fail "the device was not idle before the load"
 	echo 1 >"$T/tracing_on"
