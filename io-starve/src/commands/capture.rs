@@ -2,7 +2,7 @@
 
 use crate::{
     cli::{CaptureArgs, CaptureTool},
-    source::trace::What,
+    source::trace::{FS_TRACEPOINTS, What},
 };
 
 /// Size of the ring buffer of each CPU in KiB: some 150,000 events, which a disk of 1,000 requests a second makes in 30 s.
@@ -11,19 +11,21 @@ const BUFFER_KIB: u32 = 16_384;
 /// The script.
 pub(super) fn script(args: &CaptureArgs, disks: &[String]) -> String {
     let seconds = args.duration.as_secs_f64().ceil().max(1.0) as u64;
-    let names: Vec<&str> = What::ALL.into_iter().filter_map(What::tracepoint).collect();
     let mut out = String::from(
         "#!/bin/sh\n\
          # Records what io-starve needs. Run it as root while the machine is slow, then replay the file elsewhere:\n\
          #   io-starve replay FILE\n\
          set -eu\n",
     );
+    if args.tool != Some(CaptureTool::Blktrace) {
+        out += &events();
+    }
     for tool in CaptureTool::ALL {
         if args.tool.is_none_or(|t| t == tool) {
             out += &match tool {
-                CaptureTool::Tracefs => tracefs(&names, seconds),
-                CaptureTool::TraceCmd => trace_cmd(&names, seconds),
-                CaptureTool::Perf => perf(&names, seconds),
+                CaptureTool::Tracefs => tracefs(seconds),
+                CaptureTool::TraceCmd => trace_cmd(seconds),
+                CaptureTool::Perf => perf(seconds),
                 CaptureTool::Blktrace => blktrace(disks, seconds),
             };
             if args.tool.is_none() {
@@ -34,41 +36,55 @@ pub(super) fn script(args: &CaptureArgs, disks: &[String]) -> String {
     out
 }
 
-fn trace_cmd(names: &[&str], seconds: u64) -> String {
-    let events: Vec<String> = names.iter().map(|n| format!("-e block:{n}")).collect();
+/// The events that this machine has: recorders refuse those of modules that are not loaded.
+fn events() -> String {
+    let block = What::ALL.into_iter().filter_map(What::tracepoint);
+    let names: Vec<String> = block
+        .map(|name| format!("block/{name}"))
+        .chain(FS_TRACEPOINTS.iter().map(|(s, name)| format!("{s}/{name}")))
+        .collect();
     format!(
-        "\n# With trace-cmd.\n\
-         trace-cmd record -C mono -b {BUFFER_KIB} -o io-starve.dat {} sleep {seconds}\n\
-         trace-cmd report -i io-starve.dat | gzip > io-starve.trace.gz\n",
-        wrapped(&events, " ")
+        "\nt=/sys/kernel/tracing; [ -d $t/events ] || t=/sys/kernel/debug/tracing\n\
+         events=\n\
+         for e in {}; do\n\
+         \x20   [ ! -d $t/events/$e ] || events=\"$events $e\"\n\
+         done\n",
+        wrapped(&names, " ")
     )
 }
 
-fn perf(names: &[&str], seconds: u64) -> String {
-    let events: Vec<String> = names.iter().map(|n| format!("-e block:{n}")).collect();
+/// Options of trace-cmd and perf.
+const OPTIONS: &str =
+    "options=; for e in $events; do options=\"$options -e ${e%/*}:${e#*/}\"; done\n";
+
+fn trace_cmd(seconds: u64) -> String {
+    format!(
+        "\n# With trace-cmd.\n\
+         {OPTIONS}\
+         trace-cmd record -C mono -b {BUFFER_KIB} -o io-starve.dat $options sleep {seconds}\n\
+         trace-cmd report -i io-starve.dat | gzip > io-starve.trace.gz\n"
+    )
+}
+
+fn perf(seconds: u64) -> String {
     format!(
         "\n# With perf.\n\
-         perf record -a -k CLOCK_MONOTONIC -m 4096 -o io-starve.perf {} -- sleep {seconds}\n\
-         perf script -i io-starve.perf --show-lost-events | gzip > io-starve.trace.gz\n",
-        wrapped(&events, " ")
+         {OPTIONS}\
+         perf record -a -k CLOCK_MONOTONIC -m 4096 -o io-starve.perf $options -- sleep {seconds}\n\
+         perf script -i io-starve.perf --show-lost-events | gzip > io-starve.trace.gz\n"
     )
 }
 
 /// An instance of its own leaves what others trace alone.
-fn tracefs(names: &[&str], seconds: u64) -> String {
-    let names: Vec<String> = names.iter().map(|n| (*n).to_owned()).collect();
+fn tracefs(seconds: u64) -> String {
     format!(
         "\n# With nothing but a shell.\n\
-         t=/sys/kernel/tracing; [ -d $t/instances ] || t=/sys/kernel/debug/tracing\n\
          i=$t/instances/io-starve; mkdir $i\n\
-         trap 'echo 0 > $i/events/block/enable; rmdir $i' EXIT\n\
+         trap 'echo 0 > $i/events/enable; rmdir $i' EXIT\n\
          echo mono > $i/trace_clock; echo {BUFFER_KIB} > $i/buffer_size_kb\n\
-         for e in {}; do\n\
-         \x20   echo 1 > $i/events/block/$e/enable\n\
-         done\n\
+         for e in $events; do echo 1 > $i/events/$e/enable; done\n\
          sleep {seconds}; echo 0 > $i/tracing_on\n\
-         cat $i/trace | gzip > io-starve.trace.gz\n",
-        wrapped(&names, " ")
+         cat $i/trace | gzip > io-starve.trace.gz\n"
     )
 }
 
@@ -120,7 +136,8 @@ mod tests {
             CaptureTool::Perf,
         ] {
             let text = script(&args(Some(tool)), &[]);
-            for name in What::ALL.into_iter().filter_map(What::tracepoint) {
+            let fs = FS_TRACEPOINTS.iter().map(|(_, name)| *name);
+            for name in What::ALL.into_iter().filter_map(What::tracepoint).chain(fs) {
                 assert!(text.contains(name), "{tool:?} {name}");
             }
             assert!(

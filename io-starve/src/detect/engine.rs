@@ -335,6 +335,7 @@ fn id(key: &Key, since_ns: u64) -> String {
     let victim = match key.victim {
         Owner::Cgroup(id) => format!("c{id}"),
         Owner::Unknown => "unknown".to_owned(),
+        Owner::Task(tid) => format!("t{tid}"),
         Owner::Other => "all".to_owned(),
     };
     let class = match key.class {

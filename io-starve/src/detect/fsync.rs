@@ -134,7 +134,7 @@ fn one(cx: &Context<'_>, sync: &Sync) -> Option<Judgement> {
     let sure = blamed.iter().all(|d| d.sure);
     let culprits = culprits(cx, victim, mechanism, &blamed, part);
     let filesystem = model.filesystem(sync.span.fs);
-    let queues = filesystem.map(|f| f.queues.as_slice()).unwrap_or_default();
+    let queues = model.queues(sync.span.fs);
     let limit_on = blamed.iter().find_map(|d| d.limit).map(|(_, dev)| dev);
     let held = blamed.iter().any(|d| d.limit.is_some());
     let split = sync.split;
@@ -208,6 +208,7 @@ const fn gap(gap: Gap) -> &'static str {
         Gap::Handle => "who keeps the transaction open",
         Gap::JournalRequests => "the journal's requests in the queue",
         Gap::Disk => "the disk below the filesystem",
+        Gap::Owner => "which cgroups the threads are in",
     }
 }
 
@@ -215,12 +216,8 @@ const fn gap(gap: Gap) -> &'static str {
 /// whichever is shorter.
 fn alone_ns(cx: &Context<'_>, sync: &Sync) -> u64 {
     let (bytes, requests) = sync.own_work();
-    let queues = cx
-        .model
-        .filesystem(sync.span.fs)
-        .map(|f| f.queues.as_slice());
+    let queues = cx.model.queues(sync.span.fs);
     let peaks = queues
-        .unwrap_or_default()
         .iter()
         .filter_map(|dev| cx.model.devices.get(dev))
         .map(|d| d.peak);
@@ -291,7 +288,7 @@ fn culprits(
                 dev,
                 limits: match group {
                     Owner::Cgroup(id) => cx.model.limit_on(id, dev).unwrap_or_default(),
-                    Owner::Unknown | Owner::Other => Default::default(),
+                    Owner::Unknown | Owner::Task(_) | Owner::Other => Default::default(),
                 },
                 used: cx.model.limit_used(dev, group, true),
                 held_share: cx.model.held_share(dev, group, true),

@@ -47,6 +47,8 @@ pub enum Gap {
     JournalRequests,
     /// Which disk the filesystem lies on.
     Disk,
+    /// Which cgroups the threads are in.
+    Owner,
 }
 
 /// What keeps an fsync waiting.
@@ -139,17 +141,23 @@ impl Scene<'_> {
             })
     }
 
-    /// The disks below a filesystem. One that was not told of may lie on a whole disk.
     fn queues(&self, fs: DevId) -> Vec<DevId> {
-        match self.filesystems.get(fs) {
-            Some(f) => f.queues.clone(),
-            None if self.devices.contains_key(&fs) => vec![fs],
-            None => Vec::new(),
-        }
+        self.filesystems
+            .queues(fs, |dev| self.devices.contains_key(&dev))
     }
 
     /// What keeps this fsync waiting.
     pub fn cause(&self, f: &Fsync) -> Cause {
+        let mut cause = self.seen_cause(f);
+        // Whoever stands for an owner may belong to the others.
+        if matches!(f.owner, Owner::Task(_)) {
+            cause.sure = false;
+            cause.gaps.push(Gap::Owner);
+        }
+        cause
+    }
+
+    fn seen_cause(&self, f: &Fsync) -> Cause {
         match self.phase(f) {
             Some(Phase::Data) => self.data(f),
             Some(Phase::Journal) => self.journal(f),
@@ -254,10 +262,13 @@ impl Scene<'_> {
             ..unknown(Mechanism::JournalData)
         };
         let Some(waited) = c.waited else {
-            return Cause {
-                gaps: vec![Gap::Inode],
-                ..self.lone_suspect(f, cause)
-            };
+            let mut cause = self.lone_suspect(f, cause);
+            cause.gaps.push(Gap::Inode);
+            // Its own was written before it began to wait for the journal: whoever it is, it is another.
+            if matches!(f.owner, Owner::Task(_)) {
+                cause.shares = vec![(Some(Owner::Unknown), 1.0)];
+            }
+            return cause;
         };
         let by_file = self
             .write_holds(f.fs)
@@ -308,7 +319,8 @@ impl Scene<'_> {
             .any(|w| w.task.as_ref().is_some_and(|t| t.pid == c.tid));
         let mut cause = self.by_traffic(f, Mechanism::JournalQueue, |owner, class| {
             // What the journal itself writes is charged to the root.
-            !(class == Class::SyncWrite && owner == ROOT)
+            let of_journal = owner == ROOT || owner == Owner::Task(c.tid);
+            !(class == Class::SyncWrite && of_journal)
         });
         cause.sure = seen;
         if !seen {

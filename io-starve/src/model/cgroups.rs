@@ -64,7 +64,7 @@ impl Cgroups {
     pub fn owner(&self, owner: Owner) -> OwnerName {
         let known = match owner {
             Owner::Cgroup(id) => self.by_id.get(&id),
-            Owner::Unknown | Owner::Other => None,
+            Owner::Unknown | Owner::Task(_) | Owner::Other => None,
         };
         match known {
             Some(k) => OwnerName {
@@ -77,7 +77,7 @@ impl Cgroups {
                 cgroup: CgroupFact {
                     id: match owner {
                         Owner::Cgroup(id) => id,
-                        Owner::Unknown | Owner::Other => 0,
+                        Owner::Unknown | Owner::Task(_) | Owner::Other => 0,
                     },
                     path: nameless(owner),
                     ..CgroupFact::default()
@@ -101,7 +101,7 @@ impl Cgroups {
                 .get(&id)
                 .map(|k| k.fact.path.as_str())
                 .filter(|p| !p.is_empty()),
-            Owner::Unknown | Owner::Other => None,
+            Owner::Unknown | Owner::Task(_) | Owner::Other => None,
         }
     }
 
@@ -126,6 +126,7 @@ pub fn nameless(owner: Owner) -> String {
     match owner {
         Owner::Cgroup(id) => format!("cgroup {id}"),
         Owner::Unknown => "unknown owner".to_owned(),
+        Owner::Task(tid) => format!("thread {tid}"),
         Owner::Other => "several owners".to_owned(),
     }
 }

@@ -23,6 +23,10 @@ const MAX_LIMITED: usize = 16_384;
 pub struct Filesystems {
     #[serde_as(as = "Vec<(_, _)>")]
     by_dev: BTreeMap<DevId, Known>,
+    /// Disks of partitions whose filesystem was not told.
+    #[serde_as(as = "Vec<(_, _)>")]
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    partitions: BTreeMap<DevId, DevId>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -50,6 +54,24 @@ impl Filesystems {
     /// The one with this number.
     pub fn get(&self, dev: DevId) -> Option<&FilesystemFact> {
         self.by_dev.get(&dev).map(|k| &k.fact)
+    }
+
+    /// A partition is on this disk.
+    pub fn learn_partition(&mut self, dev: DevId, disk: DevId) {
+        if self.partitions.len() < MAX_FILESYSTEMS || self.partitions.contains_key(&dev) {
+            self.partitions.insert(dev, disk);
+        }
+    }
+
+    /// The disks below a filesystem. One that was not told of lies on its partition's disk, or on the whole disk of that number if there is
+    /// one.
+    pub fn queues(&self, dev: DevId, is_disk: impl Fn(DevId) -> bool) -> Vec<DevId> {
+        match (self.get(dev), self.partitions.get(&dev)) {
+            (Some(f), _) => f.queues.clone(),
+            (None, Some(disk)) => vec![*disk],
+            (None, None) if is_disk(dev) => vec![dev],
+            (None, None) => Vec::new(),
+        }
     }
 
     /// One was unmounted.
@@ -109,6 +131,12 @@ impl Model {
     /// The filesystem with this `s_dev`, also one that was unmounted in the last ten minutes.
     pub fn filesystem(&self, dev: DevId) -> Option<&FilesystemFact> {
         self.filesystems.get(dev)
+    }
+
+    /// The disks below the filesystem with this `s_dev`, as far as they are known.
+    pub fn queues(&self, fs: DevId) -> Vec<DevId> {
+        self.filesystems
+            .queues(fs, |dev| self.devices.contains_key(&dev))
     }
 
     /// Those that are mounted.

@@ -264,6 +264,7 @@ impl Model {
             Fact::Cgroup(fact) => self.cgroups.learn(fact),
             Fact::CgroupGone { id } => self.cgroups.gone(*id, now),
             Fact::Filesystem(fact) => self.filesystems.learn(fact),
+            Fact::Partition { dev, disk } => self.filesystems.learn_partition(*dev, *disk),
             Fact::FilesystemGone { dev } => self.filesystems.gone(*dev, now),
             Fact::Limits(fact) => self.limits.learn(fact),
             Fact::Weights(fact) => self.weights.learn(fact),

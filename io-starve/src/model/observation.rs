@@ -49,6 +49,9 @@ pub enum Owner {
     Cgroup(u64),
     /// Not known: the request carried no blkg, or the input cannot tell.
     Unknown,
+    /// A thread, by its id, that stands for its owner where the input knows no cgroups: one that syncs, or is paused, in a trace of another
+    /// program. Two of them may belong together.
+    Task(u32),
     /// Owners for whom no row was left, summed.
     Other,
 }
@@ -388,6 +391,13 @@ pub enum Fact {
     FilesystemGone {
         /// Its `s_dev`.
         dev: DevId,
+    },
+    /// A partition is on this disk: told where no filesystem is, so that what is known of its device finds the queue.
+    Partition {
+        /// The partition.
+        dev: DevId,
+        /// The disk.
+        disk: DevId,
     },
     /// Limits of a cgroup were set, changed or lifted.
     Limits(LimitFact),

@@ -155,7 +155,7 @@ impl Snapshot {
     /// How an owner is called on screen: its path, or a word for those that have none.
     pub fn owner_name(&self, owner: Owner) -> String {
         match owner {
-            Owner::Unknown | Owner::Other => nameless(owner),
+            Owner::Unknown | Owner::Task(_) | Owner::Other => nameless(owner),
             Owner::Cgroup(_) => match self.owners.binary_search_by_key(&owner, |o| o.owner) {
                 Ok(i) => self.owners[i].cgroup.path.clone(),
                 Err(_) => nameless(owner),

@@ -61,7 +61,7 @@ impl Model {
         let now = self.now_ns();
         let limits = |group, dev| match group {
             Owner::Cgroup(id) => self.limit_on(id, dev).unwrap_or_default(),
-            Owner::Unknown | Owner::Other => Default::default(),
+            Owner::Unknown | Owner::Task(_) | Owner::Other => Default::default(),
         };
         let holds = self.syncs().holds().iter();
         holds

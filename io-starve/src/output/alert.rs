@@ -351,6 +351,8 @@ pub enum OwnerKind {
     Cgroup,
     /// Several cgroups together.
     Several,
+    /// A thread that stands for its owner, which a trace of another program does not tell.
+    Task,
     /// The kernel did not say who pays.
     Unknown,
 }

@@ -330,6 +330,7 @@ fn rfc3339(wall_ns: i64) -> String {
 fn owner(owner: Owner, snapshot: &Snapshot) -> (OwnerKind, Option<Cgroup>) {
     match owner {
         Owner::Unknown => (OwnerKind::Unknown, None),
+        Owner::Task(_) => (OwnerKind::Task, None),
         Owner::Other => (OwnerKind::Several, None),
         Owner::Cgroup(id) => {
             let known = snapshot

@@ -169,6 +169,7 @@ fn owner(kind: OwnerKind, cgroup: Option<&Cgroup>) -> String {
             Some(path) => printable(path).into_owned(),
             None => format!("cgroup {}", cgroup.id),
         },
+        (OwnerKind::Task, _) => "one thread".to_owned(),
         (OwnerKind::Unknown | OwnerKind::Cgroup, _) => "unknown owner".to_owned(),
     }
 }

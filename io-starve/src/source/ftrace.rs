@@ -1,6 +1,6 @@
 //! Text of ftrace: `trace` and `trace_pipe` of tracefs, `trace-cmd report`, `perf script`.
 //!
-//! In: lines. Out: items. All three print an event alike (`TP_printk` in include/trace/events/block.h); what stands before differs
+//! In: lines. Out: items. All three print an event alike (`TP_printk` in include/trace/events/); what stands before differs
 //! and is read from its end: the time, the CPU, the thread. Only clocks that count seconds are read. The tracer `blk`, which prints in the
 //! words of blkparse, is read too.
 
@@ -12,6 +12,8 @@ use super::{
     trace::{Comm, Event, Item, Reader, What, class_of_letters},
 };
 use crate::model::observation::Owner;
+
+mod fs_events;
 
 /// Reads text of ftrace.
 pub struct Ftrace<R> {
@@ -34,8 +36,14 @@ impl<R: BufRead> Reader for Ftrace<R> {
                 None => return Ok(None),
                 Some(Err(_too_long)) => return Ok(Some(Item::Foreign)),
                 Some(Ok(line)) => {
-                    if let Some(item) = parse(line) {
-                        return Ok(Some(item));
+                    let item = parse(line);
+                    // The last number of a line that has no end may be cut.
+                    match item {
+                        Some(Item::Fs(_)) if self.lines.is_cut() => {
+                            return Ok(Some(Item::Unreadable));
+                        }
+                        Some(item) => return Ok(Some(item)),
+                        None => {}
                     }
                 }
             }
@@ -52,7 +60,7 @@ pub fn parse(line: &[u8]) -> Option<Item> {
     let mut from = 0;
     while let Some(at) = find(&line[from..], b"block_") {
         let at = from + at;
-        if let Some((head, ns)) = before_event(&line[..at]) {
+        if let Some((head, ns)) = before_event(&line[..at], b"block:") {
             let rest = &line[at + b"block_".len()..];
             let Some(colon) = rest.iter().position(|b| *b == b':') else {
                 return Some(Item::Unreadable);
@@ -65,14 +73,16 @@ pub fn parse(line: &[u8]) -> Option<Item> {
         }
         from = at + 1;
     }
-    blk_tracer(line).or_else(|| other(line))
+    fs_events::parse(line)
+        .or_else(|| blk_tracer(line))
+        .or_else(|| other(line))
 }
 
 /// `… 12.345678:   7,0    Q  WS 0 + 8 [dd]`.
 fn blk_tracer(line: &[u8]) -> Option<Item> {
     let comma = line.iter().position(|b| *b == b',')?;
     let start = line[..comma].iter().rposition(|b| *b == b' ')?;
-    let (head, ns) = before_event(&line[..start])?;
+    let (head, ns) = before_event(&line[..start], b"block:")?;
     let mut words = Words(&line[start..]);
     let dev = device(words.next()?)?;
     match ns {
@@ -83,8 +93,10 @@ fn blk_tracer(line: &[u8]) -> Option<Item> {
 
 /// True for a line that only these programs write.
 pub fn is_typical(line: &[u8]) -> bool {
-    matches!(parse(line), Some(Item::Event(_) | Item::Unreadable))
-        || line.starts_with(b"# tracer: nop")
+    matches!(
+        parse(line),
+        Some(Item::Event(_) | Item::Fs(_) | Item::Unreadable)
+    ) || line.starts_with(b"# tracer: nop")
         || line.starts_with(b"# entries-in-buffer/")
         || after_lost(line).is_some()
 }
@@ -135,8 +147,8 @@ fn after_lost(line: &[u8]) -> Option<Item> {
 
 /// What stands before an event's name: `…  12.345678: ` or `… 12.345678: block:`, as the part before the time, and the time in ns,
 /// which is `None` for a clock that does not count seconds. `None` when this is no event's name.
-fn before_event(text: &[u8]) -> Option<(&[u8], Option<u64>)> {
-    let text = text.strip_suffix(b"block:").unwrap_or(text);
+fn before_event<'a>(text: &'a [u8], system: &[u8]) -> Option<(&'a [u8], Option<u64>)> {
+    let text = text.strip_suffix(system).unwrap_or(text);
     let text = trim_end(text).strip_suffix(b":")?;
     let start = text.iter().rposition(|b| *b == b' ').map_or(0, |at| at + 1);
     let stamp = &text[start..];

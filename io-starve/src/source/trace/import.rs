@@ -6,15 +6,19 @@ use io_starve_common::wire::LossKind;
 
 use super::{
     Item, Reader,
+    event::Event,
+    fs_event::{FsEvent, FsWhat},
     look::Look,
     notes::Notes,
-    order::{Order, Timed},
+    order::{AnyEvent, Order, Timed},
+    pauses::Pauses,
     questions::Questions,
     requests::Requests,
+    syncs::Syncs,
     tally::Tally,
 };
 use crate::{
-    model::observation::{DevId, Observation},
+    model::observation::{DevId, Fact, Observation, Owner},
     source::{input::Progress, replay::Tape},
 };
 
@@ -29,6 +33,8 @@ pub struct Import {
     reader: Box<dyn Reader>,
     order: Order,
     requests: Requests,
+    syncs: Syncs,
+    pauses: Pauses,
     tally: Tally,
     look: Look,
     questions: Questions,
@@ -54,6 +60,8 @@ impl Import {
             reader,
             order: Order::default(),
             requests: Requests::default(),
+            syncs: Syncs::default(),
+            pauses: Pauses::default(),
             tally: Tally::default(),
             look: Look::default(),
             questions: Questions::default(),
@@ -101,10 +109,15 @@ impl Import {
             Item::Event(event) => {
                 self.notes.events += 1;
                 self.questions.see(&event);
-                self.order.push(event, &mut self.notes);
+                self.order.push(AnyEvent::Block(event), &mut self.notes);
+            }
+            Item::Fs(event) => {
+                self.notes.fs_events += 1;
+                self.questions.see_fs(&event);
+                self.order.push(AnyEvent::Fs(event), &mut self.notes);
             }
             // What was lost before the first event is missing as if recording had begun later.
-            Item::Lost(n) if self.notes.events == 0 => {
+            Item::Lost(n) if self.notes.events + self.notes.fs_events == 0 => {
                 self.notes.overwritten = self.notes.overwritten.saturating_add(n.unwrap_or(0));
             }
             Item::Lost(n) => {
@@ -130,10 +143,33 @@ impl Import {
     fn apply(&mut self, timed: &Timed) {
         if timed.gap {
             self.requests.doubt(&mut self.tally);
+            self.syncs.doubt();
         }
-        self.last_ns = self.last_ns.max(timed.event.ns);
-        self.requests
-            .take(&timed.event, &mut self.tally, &mut self.notes);
+        self.last_ns = self.last_ns.max(timed.event.ns());
+        match timed.event {
+            AnyEvent::Block(e) => self.apply_block(e),
+            AnyEvent::Fs(e) => self.apply_fs(&e),
+        }
+    }
+
+    fn apply_block(&mut self, mut e: Event) {
+        e.dev = self.requests.disk_of(e.dev);
+        let stands_for = self.syncs.block(&e);
+        if let (Owner::Unknown, Some(owner)) = (e.owner, stands_for) {
+            e.owner = owner;
+        }
+        self.requests.take(&e, &mut self.tally, &mut self.notes);
+    }
+
+    fn apply_fs(&mut self, e: &FsEvent) {
+        if let FsWhat::Pause(pause) = &e.what {
+            let owner = self.syncs.stands_for(e.tid);
+            if !self.pauses.take(pause, e.ns, (e.tid, e.comm), owner) {
+                self.tally.lost(LossKind::SpansDropped, 1);
+            }
+        } else {
+            self.syncs.take(e);
+        }
     }
 
     fn observe(&mut self, now: u64) -> Observation {
@@ -146,6 +182,16 @@ impl Import {
         };
         let end = self.read_all && self.next.is_none();
         o.facts.extend(self.questions.fact(self.reader.name(), end));
+        for (dev, disk) in self.requests.take_learned() {
+            self.syncs.is_on(dev, disk);
+            o.facts.push(Fact::Partition { dev, disk });
+        }
+        let lost = self.syncs.take_lost();
+        if lost > 0 {
+            self.tally.lost(LossKind::SpansDropped, lost);
+        }
+        self.syncs.drain(&mut o);
+        self.pauses.drain(&self.requests, &mut o);
         self.tally.drain(&mut o);
         self.look.at(&self.requests, &mut o);
         o
@@ -168,17 +214,19 @@ impl Tape for Import {
                 return Some(self.observe(now));
             };
             let Some(tick) = self.tick_ns else {
-                self.tick_ns = Some(next.event.ns.saturating_add(TICK_NS));
-                self.last_ns = next.event.ns;
-                return Some(self.observe(next.event.ns));
+                self.tick_ns = Some(next.event.ns().saturating_add(TICK_NS));
+                self.last_ns = next.event.ns();
+                return Some(self.observe(next.event.ns()));
             };
-            if next.event.ns <= tick {
+            if next.event.ns() <= tick {
                 self.apply(&next);
                 self.next = None;
                 continue;
             }
-            let pause = next.event.ns - tick;
-            let over = tick.saturating_sub(self.last_ns) > QUIET_NS && !self.requests.any();
+            let pause = next.event.ns() - tick;
+            let over = tick.saturating_sub(self.last_ns) > QUIET_NS
+                && !self.requests.any()
+                && !self.syncs.any();
             // A gap says that nobody knows what happened in between.
             let skip = if over || (next.gap && pause > QUIET_NS) {
                 pause / TICK_NS
@@ -204,7 +252,7 @@ impl Tape for Import {
         if let Some(e) = &self.damage {
             words += &format!("; the input is damaged ({e}), what came before was used");
         }
-        if self.notes.events == 0 {
+        if self.notes.events + self.notes.fs_events == 0 {
             words += "; `io-starve capture-script` prints what to record";
         }
         Some(words)

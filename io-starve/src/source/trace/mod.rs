@@ -1,20 +1,23 @@
 //! Traces that other programs recorded, read as if io-starve had watched.
 //!
-//! In: block events one by one, from a reader of one format. Out: observations, one for each 250 ms of the trace, which
+//! In: events one by one, from a reader of one format: of the block layer, and of filesystems, journals and writeback where they are in it. Out: observations, one for each 250 ms of the trace, which
 //! model and detectors take as those of a live run. Memory depends on what is in flight, not on the length of the trace.
 //! A trace names no request: events are matched by disk and sector (`matching`), and what could be meant twice is counted.
 //! Nothing in a trace is an error: what cannot be read, is late or was lost is counted and told at the end.
 
 mod bios;
 mod event;
+mod fs_event;
 mod import;
 mod letters;
 mod look;
 mod matching;
 mod notes;
 mod order;
+mod pauses;
 mod questions;
 mod requests;
+mod syncs;
 mod tally;
 #[cfg(test)]
 pub(crate) mod tests;
@@ -22,6 +25,7 @@ pub(crate) mod tests;
 use std::io;
 
 pub use event::{Comm, Event, What};
+pub use fs_event::{CommitStep, FS_TRACEPOINTS, FsEvent, FsWhat, PauseEvent};
 pub use import::{Import, TICK};
 pub use letters::{class_of_letters, class_of_parts};
 
@@ -30,6 +34,8 @@ pub use letters::{class_of_letters, class_of_parts};
 pub enum Item {
     /// A block event.
     Event(Event),
+    /// An event of a filesystem, its journal or of writeback.
+    Fs(FsEvent),
     /// The recorder says that it lost events here; how many where it tells.
     Lost(Option<u64>),
     /// The ring buffer had wrapped: so many events before the first were overwritten.
@@ -41,9 +47,9 @@ pub enum Item {
         /// ns since 1970.
         wall_ns: i64,
     },
-    /// Nothing of the block layer, or an event that is not needed.
+    /// Another program's words, or an event that is not needed.
     Foreign,
-    /// A block event that cannot be read: cut, garbled, or with a clock that does not count seconds.
+    /// An event that cannot be read: cut, garbled, or with a clock that does not count seconds.
     Unreadable,
 }
 

@@ -7,9 +7,11 @@ use crate::output::format::count;
 pub struct Notes {
     /// Block events that were used.
     pub events: u64,
+    /// Events of filesystems, journals and writeback that were used.
+    pub fs_events: u64,
     /// Lines or records of something else.
     pub foreign: u64,
-    /// Block events that could not be read.
+    /// Events that could not be read.
     pub unreadable: u64,
     /// Events that the recorder says it lost, as far as it tells how many.
     pub lost: u64,
@@ -38,10 +40,11 @@ impl Notes {
                 parts.push(format!("{} {what}", count(n)));
             }
         };
+        say(self.fs_events, "events of fsyncs, journals and pauses");
         say(self.gaps, "gaps in which the recorder lost events");
         say(self.lost, "events lost in them as far as it says");
         say(self.overwritten, "events overwritten before the first");
-        say(self.unreadable, "block events that cannot be read");
+        say(self.unreadable, "events that cannot be read");
         say(self.late, "events too late to be put in order");
         say(self.clock_jumps, "jumps of the clock");
         say(self.odd_times, "events with impossible times");

@@ -6,7 +6,7 @@
 
 use std::collections::VecDeque;
 
-use super::{event::Event, notes::Notes};
+use super::{event::Event, fs_event::FsEvent, notes::Notes};
 
 /// How long an event may be kept back for earlier ones, in ns. Kernels print the buffers of all CPUs merged by time, and
 /// blktrace's are a few ms apart on a busy machine.
@@ -24,11 +24,38 @@ const ROWS: usize = 64;
 /// years of it.
 const AHEAD_NS: u64 = 3_600_000_000_000;
 
+/// An event of either kind.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AnyEvent {
+    /// Of the block layer.
+    Block(Event),
+    /// Of a filesystem, a journal or writeback.
+    Fs(FsEvent),
+}
+
+impl AnyEvent {
+    /// When. ns.
+    pub const fn ns(&self) -> u64 {
+        match self {
+            AnyEvent::Block(e) => e.ns,
+            AnyEvent::Fs(e) => e.ns,
+        }
+    }
+
+    const fn at(mut self, ns: u64) -> AnyEvent {
+        match &mut self {
+            AnyEvent::Block(e) => e.ns = ns,
+            AnyEvent::Fs(e) => e.ns = ns,
+        }
+        self
+    }
+}
+
 /// An event in its place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Timed {
     /// The event; its time is that of an ongoing clock.
-    pub event: Event,
+    pub event: AnyEvent,
     /// Events were lost right before it, or the clock jumped there: what was in flight may have ended unseen.
     pub gap: bool,
     /// Number in the order of the input: of equal times the earlier one comes first.
@@ -37,7 +64,7 @@ pub struct Timed {
 
 impl Timed {
     fn place(&self) -> (u64, u64) {
-        (self.event.ns, self.number)
+        (self.event.ns(), self.number)
     }
 }
 
@@ -49,7 +76,7 @@ pub struct Order {
     waiting: usize,
     number: u64,
     /// Far from all others, until a decision can be made.
-    odd: Vec<Event>,
+    odd: Vec<AnyEvent>,
     newest_ns: Option<u64>,
     released_ns: u64,
     /// What is added to the times of the input since it went back.
@@ -64,15 +91,15 @@ impl Order {
     }
 
     /// Takes in an event.
-    pub fn push(&mut self, mut event: Event, notes: &mut Notes) {
+    pub fn push(&mut self, event: AnyEvent, notes: &mut Notes) {
         // 0 is "never" in a request's life.
-        event.ns = event.ns.saturating_add(self.offset_ns).max(1);
+        let event = event.at(event.ns().saturating_add(self.offset_ns).max(1));
         let Some(newest) = self.newest_ns else {
             self.accept(event, notes);
             return;
         };
-        let ahead = event.ns > newest.saturating_add(AHEAD_NS);
-        let back = event.ns.saturating_add(BACK_NS) < newest;
+        let ahead = event.ns() > newest.saturating_add(AHEAD_NS);
+        let back = event.ns().saturating_add(BACK_NS) < newest;
         if !ahead && !back {
             self.settle(notes);
             self.accept(event, notes);
@@ -81,7 +108,7 @@ impl Order {
         let agrees = self
             .odd
             .last()
-            .is_none_or(|o| (o.ns > newest) == ahead && o.ns.abs_diff(event.ns) <= BACK_NS);
+            .is_none_or(|o| (o.ns() > newest) == ahead && o.ns().abs_diff(event.ns()) <= BACK_NS);
         if !agrees {
             self.settle(notes);
         }
@@ -100,32 +127,32 @@ impl Order {
         let row = (self.rows.iter_mut())
             .filter(|row| !row.is_empty())
             .min_by_key(|row| first(row))?;
-        let span = self.newest_ns?.saturating_sub(row.front()?.event.ns);
+        let span = self.newest_ns?.saturating_sub(row.front()?.event.ns());
         if !end && span <= SPAN_NS && self.waiting <= ROOM {
             return None;
         }
         let next = row.pop_front()?;
         self.waiting -= 1;
-        self.released_ns = self.released_ns.max(next.event.ns);
+        self.released_ns = self.released_ns.max(next.event.ns());
         Some(next)
     }
 
-    fn accept(&mut self, event: Event, notes: &mut Notes) {
+    fn accept(&mut self, event: AnyEvent, notes: &mut Notes) {
         self.number += 1;
         let timed = Timed {
             event,
             gap: std::mem::take(&mut self.gap),
             number: self.number,
         };
-        if event.ns < self.released_ns {
+        if event.ns() < self.released_ns {
             notes.late += 1;
         }
-        self.newest_ns = self.newest_ns.max(Some(event.ns));
+        self.newest_ns = self.newest_ns.max(Some(event.ns()));
         self.waiting += 1;
         // The row that it continues with the least gap.
-        let last = |row: &VecDeque<Timed>| row.back().map_or(0, |t| t.event.ns);
+        let last = |row: &VecDeque<Timed>| row.back().map_or(0, |t| t.event.ns());
         let fits = (0..self.rows.len())
-            .filter(|i| last(&self.rows[*i]) <= event.ns)
+            .filter(|i| last(&self.rows[*i]) <= event.ns())
             .max_by_key(|i| last(&self.rows[*i]));
         match fits {
             Some(i) => self.rows[i].push_back(timed),
@@ -133,7 +160,7 @@ impl Order {
             None => {
                 // No CPU's events are so far from order: this row takes what fits nowhere.
                 if let Some(row) = self.rows.last_mut() {
-                    let at = row.partition_point(|t| t.event.ns <= event.ns);
+                    let at = row.partition_point(|t| t.event.ns() <= event.ns());
                     row.insert(at, timed);
                 }
             }
@@ -143,7 +170,7 @@ impl Order {
     /// The odd ones were no jump: behind, they are late, ahead, they are garbage.
     fn settle(&mut self, notes: &mut Notes) {
         for event in std::mem::take(&mut self.odd) {
-            if self.newest_ns.is_some_and(|newest| event.ns > newest) {
+            if self.newest_ns.is_some_and(|newest| event.ns() > newest) {
                 notes.odd_times += 1;
             } else {
                 self.accept(event, notes);
@@ -156,12 +183,11 @@ impl Order {
         notes.clock_jumps += 1;
         self.gap = true;
         let odd = std::mem::take(&mut self.odd);
-        let from = odd.iter().map(|e| e.ns).min().unwrap_or(newest);
+        let from = odd.iter().map(AnyEvent::ns).min().unwrap_or(newest);
         let shift = newest.saturating_sub(from);
         self.offset_ns = self.offset_ns.saturating_add(shift);
-        for mut event in odd {
-            event.ns = event.ns.saturating_add(shift);
-            self.accept(event, notes);
+        for event in odd {
+            self.accept(event.at(event.ns().saturating_add(shift)), notes);
         }
     }
 }
@@ -173,17 +199,21 @@ mod tests {
 
     const S: u64 = 1_000_000_000;
 
+    fn block(ns: u64) -> AnyEvent {
+        AnyEvent::Block(event(ns))
+    }
+
     fn run(times: &[u64]) -> (Vec<u64>, Notes) {
         let (mut order, mut notes) = (Order::default(), Notes::default());
         let mut out = Vec::new();
         for ns in times {
-            order.push(event(*ns), &mut notes);
+            order.push(block(*ns), &mut notes);
             while let Some(t) = order.pop(false, &mut notes) {
-                out.push(t.event.ns);
+                out.push(t.event.ns());
             }
         }
         while let Some(t) = order.pop(true, &mut notes) {
-            out.push(t.event.ns);
+            out.push(t.event.ns());
         }
         (out, notes)
     }
@@ -205,15 +235,18 @@ mod tests {
         for (sector, ns) in times.iter().enumerate() {
             let sector = sector as u64;
             order.push(
-                Event {
+                AnyEvent::Block(Event {
                     sector,
                     ..event(*ns)
-                },
+                }),
                 &mut notes,
             );
         }
         let out: Vec<(u64, u64)> = std::iter::from_fn(|| order.pop(true, &mut notes))
-            .map(|t| (t.event.ns, t.event.sector))
+            .map(|t| match t.event {
+                AnyEvent::Block(e) => (e.ns, e.sector),
+                AnyEvent::Fs(e) => panic!("{e:?}"),
+            })
             .collect();
         let mut sorted: Vec<(u64, u64)> = times.into_iter().zip(0..).collect();
         sorted.sort();
@@ -257,9 +290,9 @@ mod tests {
     #[test]
     fn a_gap_stands_before_the_event_that_followed_it() {
         let (mut order, mut notes) = (Order::default(), Notes::default());
-        order.push(event(S), &mut notes);
+        order.push(block(S), &mut notes);
         order.gap();
-        order.push(event(2 * S), &mut notes);
+        order.push(block(2 * S), &mut notes);
         let gaps: Vec<bool> = std::iter::from_fn(|| order.pop(true, &mut notes))
             .map(|t| t.gap)
             .collect();

@@ -1,6 +1,7 @@
 //! Which questions a trace can answer, by the events that are in it, and what to record to have the others answered.
 
 use super::event::{Event, What};
+use super::fs_event::{FsEvent, FsSubject};
 use crate::model::observation::{Fact, Hook, Topic, Verdict};
 
 /// After so many events of requests, one that is not among them was not recorded: every request is issued and completes,
@@ -45,10 +46,38 @@ const NEVER: &[(&str, &str, &str, Topic)] = &[
         Topic::Requests,
     ),
     (
-        "fsync",
-        "which fsyncs wait, and for what",
-        "not read from traces; use io-starve record",
+        "throttle",
+        "what limits hold",
+        "no event tells; use io-starve record",
         Topic::Journal,
+    ),
+    (
+        "loop",
+        "which loop device a worker serves, and on which disk its file is",
+        "no event tells; use io-starve record",
+        Topic::Dirty,
+    ),
+];
+
+/// Events that are only there when somebody syncs, a journal commits or somebody is paused: (subject, name, question, topic).
+const SELDOM: &[(FsSubject, &str, &str, Topic)] = &[
+    (
+        FsSubject::Syncs,
+        "ext4_sync_file_enter",
+        "which fsyncs wait",
+        Topic::Journal,
+    ),
+    (
+        FsSubject::Journals,
+        "jbd2_start_commit",
+        "for which commit an fsync waits",
+        Topic::Journal,
+    ),
+    (
+        FsSubject::Pauses,
+        "balance_dirty_pages",
+        "who is paused for dirty memory",
+        Topic::Dirty,
     ),
 ];
 
@@ -56,6 +85,7 @@ const NEVER: &[(&str, &str, &str, Topic)] = &[
 #[derive(Debug, Default)]
 pub struct Questions {
     seen: [bool; What::COUNT],
+    seen_fs: [bool; SELDOM.len()],
     requests: u64,
     owners: bool,
     told: Vec<Hook>,
@@ -70,6 +100,14 @@ impl Questions {
             What::Insert | What::Issue | What::Complete
         ));
         self.owners |= matches!(e.owner, crate::model::observation::Owner::Cgroup(_));
+    }
+
+    /// Takes notice of an event of a filesystem, a journal or writeback.
+    pub fn see_fs(&mut self, e: &FsEvent) {
+        let subject = e.what.subject();
+        for (seen, (of, ..)) in self.seen_fs.iter_mut().zip(SELDOM) {
+            *seen |= *of == subject;
+        }
     }
 
     /// The hooks as a fact, when it is another than was told.
@@ -108,6 +146,14 @@ impl Questions {
         for what in OTHERS.iter().filter(|w| self.seen[**w as usize]) {
             let name = what.tracepoint().unwrap_or("M of blktrace");
             hooks.push(hook(name, "", attached(), Topic::Requests));
+        }
+        for (seen, (_, name, question, topic)) in self.seen_fs.iter().zip(SELDOM) {
+            if *seen {
+                hooks.push(hook(name, question, attached(), *topic));
+            } else if self.requests >= ENOUGH || end {
+                let why = format!("none in this trace; if {name} was not recorded, record it too");
+                hooks.push(hook(name, question, refused(why), *topic));
+            }
         }
         if !self.owners {
             let why = "requests carry no cgroup here; use io-starve record, or blktrace with the option blk_cgroup";

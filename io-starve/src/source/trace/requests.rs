@@ -89,6 +89,10 @@ pub(super) struct Disk {
     /// Issues of sync classes.
     pub sync_issued: u64,
     pub first_ns: u64,
+    /// How long something was in the device, in ns, up to `busy_from_ns`.
+    busy_ns: u64,
+    /// Since when something is; `None` while nothing is.
+    busy_from_ns: Option<u64>,
 }
 
 impl Disk {
@@ -111,9 +115,28 @@ pub struct Requests {
     /// Requeues are in the trace.
     requeues_told: bool,
     partitions: Partitions,
+    /// Partitions of which the disk became known since it was last asked.
+    learned: Vec<(DevId, DevId)>,
 }
 
 impl Requests {
+    /// The disk that this is, or is on, as far as is known.
+    pub fn disk_of(&self, dev: DevId) -> DevId {
+        self.partitions.disk_of(dev)
+    }
+
+    /// Partitions with their disks, as they became known.
+    pub fn take_learned(&mut self) -> Vec<(DevId, DevId)> {
+        std::mem::take(&mut self.learned)
+    }
+
+    /// How long requests were in a disk up to now, in ns; `None` for one of which none was issued.
+    pub fn busy_ns(&self, dev: DevId, now: u64) -> Option<u64> {
+        let disk = self.disks.get(&dev).filter(|d| d.left_queue > 0)?;
+        let running = disk.busy_from_ns.map_or(0, |from| now.saturating_sub(from));
+        Some(disk.busy_ns.saturating_add(running))
+    }
+
     /// Takes in an event.
     pub fn take(&mut self, e: &Event, tally: &mut Tally, notes: &mut Notes) {
         let mut e = *e;
@@ -156,6 +179,7 @@ impl Requests {
             notes,
         }
         .take();
+        disk.count_busy(e.ns);
         let holds = disk.len();
         self.in_flight = (before + holds).saturating_sub(held);
     }
@@ -190,6 +214,7 @@ impl Requests {
         let Some(partition) = self.partitions.learn(e, takes_none) else {
             return;
         };
+        self.learned.push((partition, e.dev));
         if let Some(part) = self.disks.remove(&partition)
             && let Some(disk) = self.disks.get_mut(&e.dev)
         {
@@ -199,6 +224,17 @@ impl Requests {
 }
 
 impl Disk {
+    fn count_busy(&mut self, now: u64) {
+        match (self.busy_from_ns, self.issued.is_empty()) {
+            (None, false) => self.busy_from_ns = Some(now),
+            (Some(from), true) => {
+                self.busy_ns = self.busy_ns.saturating_add(now.saturating_sub(from));
+                self.busy_from_ns = None;
+            }
+            _ => {}
+        }
+    }
+
     fn len(&self) -> usize {
         self.queued.len() + self.issued.len() + self.doubtful.len() + self.bios.len()
     }

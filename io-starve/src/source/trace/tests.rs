@@ -100,6 +100,7 @@ fn line(us: u64, what: &str, rest: &str) -> String {
 
 const S: u64 = 1_000_000;
 
+mod fs_histories;
 mod histories;
 
 #[test]
