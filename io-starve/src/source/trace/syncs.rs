@@ -4,12 +4,14 @@
 //! as kernel/read/spans.rs tells them in a live run.
 //!
 //! A trace has no stacks. What a thread waits for is told by what it has in flight itself: an fsync with requests of its own waits
-//! for data, one without for the commit that runs; the journal's thread with requests of its own waits for its blocks, and once they
-//! are all written for data of files.
+//! for data, and once they are all written for the commit that runs. Of one without any it is not known: a limit may hold its data. The
+//! journal's thread with requests of its own waits for its blocks, and once they are all written for data of files.
 //!
 //! Nor has it cgroups: the thread that syncs stands for an owner, as far as there is room.
 
 use std::collections::{BTreeMap, BTreeSet};
+
+use io_starve_common::class::Class;
 
 use super::{
     event::{Comm, Event, What},
@@ -31,6 +33,8 @@ const MAX_TOLD: usize = 1_024;
 const MAX_IN_FLIGHT: usize = 4_096;
 /// Handles are told from so many jiffies on, as in a live run.
 const SLOW_JIFFIES: u32 = 25;
+/// So long nothing of a journal, and no flush, is in flight before its commit is taken to wait for data, in ns: no shorter wait is told.
+const IDLE_NS: u64 = 200_000_000;
 /// The shortest jiffy that kernels are built with, in ns: a handle was open for at least so long for each.
 const JIFFY_NS: u64 = 1_000_000;
 
@@ -46,15 +50,17 @@ impl InFlight {
         }
     }
 
-    fn end(&mut self, e: &Event) {
+    /// True when something of it ended.
+    fn end(&mut self, e: &Event) -> bool {
         let end = e.sector.saturating_add(e.sectors);
         let done: Vec<_> = (self.0)
             .range((e.dev, e.sector)..(e.dev, end))
             .map(|(place, _)| *place)
             .collect();
-        for place in done {
-            self.0.remove(&place);
+        for place in &done {
+            self.0.remove(place);
         }
+        !done.is_empty()
     }
 
     fn any(&self, data: bool) -> bool {
@@ -74,6 +80,8 @@ struct Running {
     flush_ns: Option<u64>,
     owner: Owner,
     own: InFlight,
+    /// It has submitted something.
+    has_written: bool,
     /// Only the system call was seen so far.
     by_call: bool,
 }
@@ -83,6 +91,8 @@ struct Running {
 struct Committing {
     commit: Commit,
     own: InFlight,
+    /// When it last entered a part, or something of it was submitted or completed. ns.
+    moved_ns: u64,
 }
 
 /// All of them.
@@ -93,6 +103,8 @@ pub struct Syncs {
     /// The journals' threads.
     journals: BTreeMap<u32, DevId>,
     checkpoints: BTreeMap<u32, Checkpoint>,
+    /// Disks that flush: behind the last block of a commit nothing else of it is in flight.
+    flushing: BTreeSet<DevId>,
     owners: BTreeSet<u32>,
     ended: Vec<Fsync>,
     ended_commits: Vec<Commit>,
@@ -170,14 +182,27 @@ impl Syncs {
     /// Takes in a block event at its disk, and says who stands for its owner: a thread while it syncs, or a journal's.
     pub fn block(&mut self, e: &Event) -> Option<Owner> {
         self.submissions |= e.what == What::BioQueue;
+        match (e.class, e.what) {
+            (Class::Flush, What::Issue) => {
+                self.flushing.insert(e.dev);
+            }
+            (Class::Flush, What::Complete) => {
+                self.flushing.remove(&e.dev);
+            }
+            _ => {}
+        }
         if self.running.is_empty() && self.commits.is_empty() {
             return None;
         }
         match e.what {
             What::Complete | What::BioComplete => {
-                let own = self.running.values_mut().map(|r| &mut r.own);
-                for own in own.chain(self.commits.values_mut().map(|c| &mut c.own)) {
-                    own.end(e);
+                for r in self.running.values_mut() {
+                    r.own.end(e);
+                }
+                for c in self.commits.values_mut() {
+                    if c.own.end(e) || e.class == Class::Flush {
+                        c.moved_ns = e.ns;
+                    }
                 }
                 return None;
             }
@@ -189,6 +214,7 @@ impl Syncs {
             if submits {
                 r.fs.get_or_insert(e.dev);
                 r.own.begin(e, true);
+                r.has_written |= e.sectors > 0;
                 if e.sectors == 0 && e.what == What::BioQueue {
                     r.flush_ns.get_or_insert(e.ns);
                 }
@@ -199,6 +225,7 @@ impl Syncs {
         if submits {
             let writes_data = c.commit.flushing_ns.is_some() && c.commit.logging_ns.is_none();
             c.own.begin(e, writes_data);
+            c.moved_ns = e.ns;
         }
         Some(self.stands_for(e.tid))
     }
@@ -225,6 +252,7 @@ impl Syncs {
         self.running.clear();
         self.commits.clear();
         self.checkpoints.clear();
+        self.flushing.clear();
     }
 
     /// True when something runs.
@@ -245,7 +273,7 @@ impl Syncs {
         o.commits = std::mem::take(&mut self.ended_commits);
         o.commits.extend(self.commits.values().map(|c| {
             let mut commit = c.commit.clone();
-            commit.waits_for = self.commit_waits_for(c);
+            commit.waits_for = self.commit_waits_for(c, o.mono_ns);
             commit
         }));
         o.commits.sort_by_key(|c| (c.begin_ns, c.fs));
@@ -277,6 +305,7 @@ impl Syncs {
             flush_ns: None,
             owner,
             own: InFlight::default(),
+            has_written: false,
             by_call: fs.is_none(),
         };
         // A thread syncs one file at a time: the end of another was missed.
@@ -352,13 +381,19 @@ impl Syncs {
                 waits_for: None,
             };
             let own = InFlight::default();
-            let before = self.commits.insert(fs, Committing { commit, own });
+            let committing = Committing {
+                commit,
+                own,
+                moved_ns: e.ns,
+            };
+            let before = self.commits.insert(fs, committing);
             // Commits of a journal follow each other: the end of one was missed.
             self.lost += u64::from(before.is_some());
         }
         let Some(c) = self.commits.get_mut(&fs) else {
             return;
         };
+        c.moved_ns = e.ns;
         match step {
             CommitStep::Locking => c.commit.locking_ns = Some(e.ns),
             CommitStep::Flushing => c.commit.flushing_ns = Some(e.ns),
@@ -376,21 +411,25 @@ impl Syncs {
             return (Some(SyncWait::JournalSpace), None);
         }
         match r.fs.and_then(|fs| self.commits.get(&fs)) {
-            Some(c) => (Some(SyncWait::Journal), Some(c.commit.commit)),
-            None => (None, None),
+            Some(c) if r.has_written => (Some(SyncWait::Journal), Some(c.commit.commit)),
+            _ => (None, None),
         }
     }
 
-    fn commit_waits_for(&self, c: &Committing) -> Option<SyncWait> {
+    fn commit_waits_for(&self, c: &Committing, now: u64) -> Option<SyncWait> {
         if c.own.any(false) {
             return Some(SyncWait::JournalBlocks);
         }
         if self.checkpoints.contains_key(&c.commit.tid) {
             return Some(SyncWait::JournalSpace);
         }
-        // Handles are waited for between locking and flushing; of the rest only written data is left.
-        let writes = c.commit.flushing_ns.is_some();
-        (writes && (c.own.any(true) || self.submissions)).then_some(SyncWait::Data)
+        if c.own.any(true) {
+            return Some(SyncWait::Data);
+        }
+        // Handles are waited for between locking and flushing; of what comes later only data is left.
+        let writes = c.commit.flushing_ns.is_some() && self.submissions;
+        let idle = self.flushing.is_empty() && now.saturating_sub(c.moved_ns) >= IDLE_NS;
+        (writes && idle).then_some(SyncWait::Data)
     }
 }
 

@@ -262,15 +262,39 @@ fn what_is_waited_for_is_what_is_in_flight() {
         waits(&text),
         (Some(SyncWait::Journal), Some(SyncWait::JournalBlocks))
     );
+    let flush = "block_rq_issue: 8,0 FF 0 () 18446744073709551615 + 0 [kworker/0:1H]";
+    text.push(said(12, S + 250, flush));
     text.push(said(
         0,
         S + 300,
         "block_rq_complete: 8,0 WS () 9000 + 16 [0]",
     ));
+    assert_eq!(waits(&text), (Some(SyncWait::Journal), None));
+    let flushed = "block_rq_complete: 8,0 FF () 18446744073709551615 + 0 [0]";
+    text.push(said(0, S + 400, flushed));
+    assert_eq!(waits(&text), (Some(SyncWait::Journal), None), "too soon");
+    text.push(said(
+        12,
+        S + 250_000,
+        "block_bio_queue: 8,0 R 70000 + 16 [x]",
+    ));
     assert_eq!(
         waits(&text),
         (Some(SyncWait::Journal), Some(SyncWait::Data))
     );
+}
+
+#[test]
+fn an_fsync_that_has_written_nothing_may_wait_for_its_own_limit() {
+    let text = [
+        said(
+            7,
+            S,
+            "ext4_sync_file_enter: dev 8,0 ino 13 parent 2 datasync 0 ",
+        ),
+        said(99, S + 1, "jbd2_start_commit: dev 8,0 transaction 5 sync 0"),
+    ];
+    assert_eq!(waits(&text), (None, None));
 }
 
 #[test]
