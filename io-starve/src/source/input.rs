@@ -447,4 +447,6 @@ impl Guess {
 }
 
 #[cfg(test)]
+mod damage;
+#[cfg(test)]
 mod tests;

@@ -101,6 +101,59 @@ fn a_trace_gives_the_findings_of_the_run_beside_it() {
 }
 
 #[test]
+fn fsyncs_and_pauses_are_judged_as_in_the_run_beside() {
+    // The live run on 6.12 said: the same kind and mechanism, the same threads, since 115.119 s, 23.221 s and 177.246 s; its longest
+    // fsyncs took 4,592 and 3,807 ms.
+    for (name, kind, mechanism, tid, since, longest) in [
+        (
+            "fsync-data-queue-6.12.txt.xz",
+            "fsync-serialization",
+            "data-queue",
+            1030,
+            115_119,
+            4_592,
+        ),
+        (
+            "fsync-journal-data-6.12.txt.xz",
+            "fsync-serialization",
+            "journal-data",
+            375,
+            23_221,
+            3_807,
+        ),
+        (
+            "dirty-throttle-6.12.txt.xz",
+            "dirty-throttle",
+            "dirty-limit",
+            1282,
+            177_246,
+            52,
+        ),
+    ] {
+        let (alerts, err) = replayed(name, &[]);
+        let of_thread = |event: &str| {
+            let is = |a: &&Value| a["event"] == event && a["victim"]["task"]["pid"] == tid;
+            alerts.iter().find(is).unwrap_or_else(|| panic!("{name}"))
+        };
+        let open = of_thread("open");
+        assert_eq!(open["kind"], kind, "{name}");
+        assert_eq!(open["mechanism"], mechanism, "{name}");
+        // Whose the rest is, nobody says: it may be the victim's own cgroup.
+        assert_eq!(open["confidence"], "likely");
+        assert_eq!(open["culprits"][0]["owner"], "unknown");
+        let begin = ms(open, "mono_ns") / 1_000_000 - ms(open, "duration_ms");
+        assert!(begin.abs_diff(since) <= 5, "{name}: {begin}");
+        assert!(ms(of_thread("close"), "longest_ms").abs_diff(longest) <= 1);
+        assert!(
+            err.contains("events of fsyncs, journals and pauses"),
+            "{err}"
+        );
+    }
+    let (alerts, _) = replayed("quiet-fsync-default-6.12.txt.xz", &[]);
+    assert!(findings(&alerts).is_empty());
+}
+
+#[test]
 fn what_the_trace_cannot_tell_is_said_and_nothing_is_lost() {
     let (alerts, err) = replayed("async-write-5.10.txt.xz", &[]);
     let stop = alerts.last().unwrap();
