@@ -41,7 +41,7 @@ mod start;
 mod tables;
 mod waiting;
 
-use clock::{monotonic_ns, realtime_ns};
+use clock::{monotonic_ns, own_cpu_ns, realtime_ns};
 use start::{
     give_memory_back, load_all_on_demand, require_readable_memory, require_some_hook, sizes_for,
     typed_tracepoints,
@@ -295,6 +295,7 @@ impl Attached {
             pause_counts: paused.counts,
             busy: paused.busy,
             loss,
+            own_cpu_ns: Some(own_cpu_ns()),
         };
         self.first = false;
         Ok(observation)

@@ -25,12 +25,15 @@ pub mod observation;
 pub mod pauses;
 pub mod snapshot;
 pub mod spans;
+pub mod spent;
 pub mod stacks;
 pub mod syncs;
 pub mod throttled;
+pub mod trail;
 mod views;
 mod views_dirty;
 mod views_journal;
+mod views_places;
 pub mod windows;
 
 use blame::Blame;
@@ -43,6 +46,7 @@ use flow::{Flow, TickEnd};
 use observation::{
     CgroupMode, DevId, Fact, GroupKey, Hook, HostFact, Observation, Owner, Topic, Verdict, Waiter,
 };
+use spent::Spent;
 use syncs::Syncs;
 use throttled::Throttled;
 use windows::{CellClock, Marks};
@@ -101,6 +105,8 @@ pub struct Model {
     #[serde(default)]
     throttled: Throttled,
     flows: usize,
+    #[serde(default)]
+    spent: Spent,
 }
 
 impl Model {
@@ -230,6 +236,7 @@ impl Model {
         self.throttled.take(&o.holds, self.now_ns(), dt_ns);
         self.take_syncs(o);
         self.take_dirty(o, before, now);
+        self.spent.take(now, o.own_cpu_ns);
         self.forget();
     }
 
@@ -311,6 +318,7 @@ impl Model {
             if let Some(device) = self.device_mut(h.dev) {
                 let window = device.hists.entry((h.class, h.stage)).or_default();
                 window.add(clock.to_ns, &h.buckets);
+                device.trail.add(clock.to_ns, h.stage, &h.buckets);
             }
         }
         for s in &o.devices {

@@ -2,8 +2,9 @@
 
 mod dirty;
 mod fsync;
+mod trail;
 
-use io_starve_common::{class::Class, wire::LossKind};
+use io_starve_common::{class::Class, hist, wire::LossKind};
 
 use crate::{
     detect::finding::{
@@ -15,7 +16,10 @@ use crate::{
             CgroupFact, CgroupMode, DevId, Hook, HostFact, Owner, Stage, Task, Topic, Verdict,
             WaitsFor,
         },
-        snapshot::{ClassView, DeviceView, Dist, OwnerName, OwnerView, Snapshot, WaiterView},
+        snapshot::{
+            ClassView, DeviceView, Dist, OwnerName, OwnerView, Places, Snapshot, WaiterView,
+        },
+        trail::{ROWS, row},
     },
 };
 
@@ -45,6 +49,7 @@ fn name(id: u64, path: &str) -> OwnerName {
         owner: Owner::Cgroup(id),
         cgroup,
         gone: false,
+        pressure: None,
     }
 }
 
@@ -128,7 +133,16 @@ fn dist(count: u64, p50: u64, p99: u64, max: u64) -> Dist {
         p50_ns: Some(p50),
         p99_ns: Some(p99),
         max_ns: Some(max),
+        rows: rows(&[(count - count / 50, p50), (count / 50, p99)]),
     }
+}
+
+fn rows(counts: &[(u64, u64)]) -> [u64; ROWS] {
+    let mut rows = [0; ROWS];
+    for (count, ns) in counts {
+        rows[row(hist::bucket(*ns) as usize)] += count;
+    }
+    rows
 }
 
 fn waiter(owner: Owner, class: Class, age_ns: u64, task: Task) -> WaiterView {
@@ -183,6 +197,13 @@ fn sda() -> DeviceView {
         iops: 300.2,
         bytes_per_s: 300.2 * 4096.0,
         waiting: [0, 62, 2],
+        places: Places {
+            dirty: Some(0),
+            held: Some(0),
+            admission: Some(0),
+            queued: Some(62),
+            device: Some(2),
+        },
         classes: vec![
             ClassView {
                 class: Class::SyncRead,
@@ -195,7 +216,7 @@ fn sda() -> DeviceView {
                     dist(1501, 6_600_000, 7 * MS, 9 * MS),
                 ],
                 waiting: [0, 14, 2],
-                oldest: Some(read),
+                oldest: Some(read.clone()),
             },
             ClassView {
                 class: Class::AsyncWrite,
@@ -220,7 +241,10 @@ fn sda() -> DeviceView {
                 ..owner_view(READER, Class::SyncRead, 300.2, [0, 14, 2])
             },
         ],
+        waiters: vec![write.clone(), read],
         oldest: Some(write),
+        trail: trail::ramp(17),
+        instead: None,
     }
 }
 
@@ -316,6 +340,7 @@ pub fn starving() -> Snapshot {
         verdict: "async-write of /backup.service on sda is issued nothing for 17.0 s while /reader.service is served; the scheduler prefers it".to_owned(),
         owners: vec![name(4_711, "/reader.service"), name(4_712, "/backup.service")],
         pressure: Some((98.7, 96.1)),
+        own_cpu: Some(0.021),
         ..attached()
     }
 }
@@ -325,6 +350,9 @@ pub fn healthy() -> Snapshot {
     let mut device = sda();
     device.waiting = [0, 1, 2];
     device.oldest = None;
+    device.waiters.clear();
+    device.places.queued = Some(1);
+    device.trail = trail::ramp(0);
     for class in &mut device.classes {
         class.waiting = [0, 0, 1];
         class.oldest = None;
@@ -440,6 +468,12 @@ pub fn crowded() -> Snapshot {
         } else {
             None
         };
+        if i % 2 == 0 {
+            device.places.queued = None;
+            device.instead = Some(dist(9_000, 80_000, 4 * MS, 9 * MS));
+        }
+        device.places.dirty = Some(u64::from(i % 4));
+        device.places.held = (i % 3 > 0).then_some(u64::from(i));
         device.iops = f64::from(i) * 12_345.6;
         device.bytes_per_s = f64::from(i) * 1.2e9;
         device.oldest = (i % 3 > 0).then_some(oldest);

@@ -118,6 +118,7 @@ fn stages(
                 p50_ns,
                 p99_ns,
                 max_ns,
+                rows: _,
             } = class.stages[stage.index()];
             let times = if with_p99 {
                 vec![p50_ns, p99_ns, max_ns]
