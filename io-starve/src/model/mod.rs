@@ -234,6 +234,11 @@ impl Model {
         self.end_tick(dt_ns);
         self.take_waiters(o);
         self.throttled.take(&o.holds, self.now_ns(), dt_ns);
+        for hold in &o.holds {
+            if let Some(device) = self.devices.get_mut(&hold.dev) {
+                device.trail.wait(now, now.saturating_sub(hold.since_ns));
+            }
+        }
         self.take_syncs(o);
         self.take_dirty(o, before, now);
         self.spent.take(now, o.own_cpu_ns);

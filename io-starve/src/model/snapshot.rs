@@ -163,6 +163,12 @@ impl Snapshot {
         }
     }
 
+    /// PSI of an owner, (some, full) avg10 in per cent, where it was told of late.
+    pub fn pressure_of(&self, owner: Owner) -> Option<(f64, f64)> {
+        let at = self.owners.binary_search_by_key(&owner, |o| o.owner).ok()?;
+        self.owners[at].pressure
+    }
+
     /// What a disk is called on screen.
     pub fn device_name(&self, dev: DevId) -> String {
         self.devices
@@ -231,6 +237,8 @@ pub struct DeviceView {
     pub owners: Vec<OwnerView>,
     /// The longest in admission or queued at this tick.
     pub oldest: Option<WaiterView>,
+    /// Age of the oldest that is in any stage or held by a limit, in ns.
+    pub oldest_ns: Option<u64>,
     /// The oldest in flight at this tick in any stage, oldest first, a few.
     pub waiters: Vec<WaiterView>,
     /// The last minute by the second, oldest first, the present second last.

@@ -50,7 +50,8 @@ pub fn coarse(counts: &[u64]) -> [u64; ROWS] {
 /// One second of a disk.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Step {
-    /// Age of the oldest in flight at its ticks, the longest of them, in ns; `None` when nothing was in flight, or before attach.
+    /// Age of the oldest in flight or held by a limit at its ticks, the longest of them, in ns; `None` when there was nothing, or
+    /// before attach.
     pub oldest_ns: Option<u64>,
     /// How many left the queue, by coarse row; rows without any are left out.
     pub queued: Vec<(u8, u64)>,
@@ -85,11 +86,16 @@ impl Trail {
         }
     }
 
+    /// Notes that something has waited for so long at the end of the tick at `now`.
+    pub fn wait(&mut self, now: u64, ns: u64) {
+        let second = self.second(now);
+        second.oldest_ns = second.oldest_ns.max(Some(ns));
+    }
+
     /// Notes how old the oldest in flight is at the end of the tick at `now`, and forgets what is older than a minute.
     pub fn end_tick(&mut self, now: u64, oldest_ns: Option<u64>) {
-        if oldest_ns.is_some() {
-            let second = self.second(now);
-            second.oldest_ns = second.oldest_ns.max(oldest_ns);
+        if let Some(ns) = oldest_ns {
+            self.wait(now, ns);
         }
         let first = (now / STEP_NS + 1).saturating_sub(STEPS as u64);
         self.0.retain(|(at, _)| *at >= first);

@@ -193,6 +193,9 @@ impl Model {
             classes,
             owners: self.owner_views(device, window),
             oldest,
+            oldest_ns: device
+                .oldest_in_flight()
+                .map(|(since, _)| self.now_ns().saturating_sub(since)),
             waiters: self.oldest_views(dev),
             trail: device.trail.steps(self.now_ns()),
             instead: (!has_queue(device)).then(|| in_device(device, self.now_ns())),

@@ -83,6 +83,9 @@ impl Model {
             let held = held.fold(0u64, |sum, h| sum.saturating_add(h.count));
             let tasks = paused.iter().filter(|p| p.name == device.name);
             let tasks: usize = tasks.map(|p| p.now.len()).sum();
+            let of_holds = holds.iter().filter(|h| h.device == device.name);
+            let held_ns = of_holds.map(|h| h.age_ns).max();
+            device.oldest_ns = device.oldest_ns.max(held_ns);
             let known = |told: bool, n: u64| (told || n > 0).then_some(n);
             device.places.held = known(held_told, held);
             device.places.dirty = known(dirty_told, tasks as u64);

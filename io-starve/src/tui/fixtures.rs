@@ -1,5 +1,6 @@
 //! Snapshots to draw: figures of a starvation as it was met in a VM, and machines around it.
 
+mod crowd;
 mod dirty;
 mod fsync;
 mod trail;
@@ -23,6 +24,7 @@ use crate::{
     },
 };
 
+pub use self::crowd::crowded;
 pub use self::dirty::{dirty_hook, throttled};
 pub use self::fsync::{journal_hooks, quiet, serialized};
 
@@ -243,6 +245,7 @@ fn sda() -> DeviceView {
         ],
         waiters: vec![write.clone(), read],
         oldest: Some(write),
+        oldest_ns: Some(17 * S),
         trail: trail::ramp(17),
         instead: None,
     }
@@ -351,6 +354,7 @@ pub fn healthy() -> Snapshot {
     device.waiting = [0, 1, 2];
     device.oldest = None;
     device.waiters.clear();
+    device.oldest_ns = Some(4 * MS);
     device.places.queued = Some(1);
     device.trail = trail::ramp(0);
     for class in &mut device.classes {
@@ -413,90 +417,6 @@ pub fn lossy() -> Snapshot {
     snap.devices[0].scheduler = None;
     snap.devices[0].tunables.clear();
     snap.pressure = None;
-    snap
-}
-
-/// 30 disks, 200 owners on one of them, names that nobody should have.
-pub fn crowded() -> Snapshot {
-    let mut snap = starving();
-    let hostile = [
-        "/evil\u{1b}[2J\u{202e}gpj.service",
-        "/备份.service",
-        "/e\u{301}tage\u{200b}.service",
-    ];
-    for i in 0..200 {
-        let id = 10_000 + i;
-        let path = match i {
-            0..3 => hostile[i as usize].to_owned(),
-            _ => format!(
-                "/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod{i:08x}_1f.slice/cri-containerd-{i:016x}.scope"
-            ),
-        };
-        let mut name = name(id, &path);
-        name.gone = i % 7 == 0;
-        snap.owners.push(name);
-        let class = Class::ALL[(i % 6) as usize];
-        let mut view = owner_view(
-            Owner::Cgroup(id),
-            class,
-            (i * 37 % 400) as f64,
-            [i % 3, i % 5, i % 2],
-        );
-        view.oldest_ns = (i % 4 > 0).then_some((i * 91 % 800) * MS);
-        snap.devices[0].owners.push(view);
-    }
-    for i in 0..29u32 {
-        let oldest = WaiterView {
-            waits_for: Some(WaitsFor::Wbt),
-            stage: Stage::Admission,
-            ..waiter(
-                Owner::Cgroup(10_000 + u64::from(i)),
-                Class::AsyncWrite,
-                u64::from(i) * 33 * MS,
-                task(i, "a\u{1b}b\u{202e}c"),
-            )
-        };
-        let mut device = sda();
-        device.dev = DevId::new(259, i);
-        device.name = if i == 3 {
-            "dm-3 (vg-the\u{7}very long name of it)".to_owned()
-        } else {
-            format!("nvme{i}n1")
-        };
-        device.scheduler = if i % 2 == 0 {
-            Some("none".to_owned())
-        } else {
-            None
-        };
-        if i % 2 == 0 {
-            device.places.queued = None;
-            device.instead = Some(dist(9_000, 80_000, 4 * MS, 9 * MS));
-        }
-        device.places.dirty = Some(u64::from(i % 4));
-        device.places.held = (i % 3 > 0).then_some(u64::from(i));
-        device.iops = f64::from(i) * 12_345.6;
-        device.bytes_per_s = f64::from(i) * 1.2e9;
-        device.oldest = (i % 3 > 0).then_some(oldest);
-        snap.devices.push(device);
-    }
-    snap.devices.sort_by(|a, b| a.name.cmp(&b.name));
-    for i in 0..6 {
-        snap.findings.insert(
-            1,
-            Finding {
-                id: format!("device-stall-259:{i}-{i}"),
-                kind: Kind::DeviceStall,
-                severity: Severity::Info,
-                device: Some(DevId::new(259, i)),
-                victim: Owner::Cgroup(10_000 + u64::from(i)),
-                culprits: vec![],
-                mechanism: Mechanism::Device,
-                stage: Place::Device,
-                ..starved()
-            },
-        );
-    }
-    fsync::crowd(&mut snap);
     snap
 }
 
