@@ -168,6 +168,7 @@ async fn show(
     let mut screen = Terminal::new(CrosstermBackend::new(io::stdout()))
         .map_err(cannot("ask for the terminal's size"))?;
     let mut events = EventStream::new();
+    let mut is_fed = true;
     loop {
         if !guard.is_held() {
             return Err(TuiError::Lost);
@@ -199,10 +200,13 @@ async fn show(
                 Some(Err(source)) => return Err(cannot("read from the terminal")(source)),
                 None => return Err(cannot("read from the terminal")(io::ErrorKind::UnexpectedEof.into())),
             },
-            changed = feed.changed(), if !app.ended => {
+            changed = feed.changed(), if is_fed => {
                 match changed {
                     Ok(()) => app.update(feed.borrow_and_update().clone()),
-                    Err(_) => app.ended = true,
+                    Err(_) => {
+                        is_fed = false;
+                        app.ended = true;
+                    }
                 }
                 Action::Ignored
             }

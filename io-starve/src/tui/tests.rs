@@ -6,6 +6,7 @@ mod dirty;
 mod fsync;
 mod help;
 mod locale;
+mod screens;
 mod travel;
 
 use std::sync::Arc;
