@@ -3,7 +3,7 @@
 use std::{
     fs::OpenOptions,
     io::{self, Write},
-    path::PathBuf,
+    path::{Path, PathBuf},
     sync::Arc,
 };
 
@@ -28,6 +28,8 @@ const MAX_SAME: u32 = 99;
 pub(super) struct Desk {
     feed: watch::Sender<Update>,
     requests: mpsc::Receiver<Request>,
+    /// Where files go; where the program was started when it is empty.
+    folder: PathBuf,
 }
 
 /// The ends that a screen takes.
@@ -41,7 +43,12 @@ impl Desk {
             status: Status::default(),
         });
         let (sender, requests) = mpsc::channel(QUEUE);
-        (Desk { feed, requests }, (updates, sender))
+        let desk = Desk {
+            feed,
+            requests,
+            folder: PathBuf::new(),
+        };
+        (desk, (updates, sender))
     }
 
     /// Shows a snapshot.
@@ -70,7 +77,7 @@ impl Desk {
 
     /// Writes a snapshot and says where.
     pub(super) fn write(&self, snapshot: &Snapshot) {
-        let said = match written(snapshot) {
+        let said = match written(&self.folder, snapshot) {
             Ok(name) => format!("written to {name}.txt and {name}.json"),
             Err(e) => format!("cannot write a file here: {e}{}", files::hint(&e)),
         };
@@ -82,7 +89,7 @@ impl Desk {
         let recording = self.feed.borrow().status.recording.clone();
         let (recording, said) = match recording {
             Some(name) => (None, ended(&name, session)),
-            None => match begun(session) {
+            None => match begun(&self.folder, session) {
                 Ok(name) => (
                     Some(name.clone()),
                     format!("recording to {name}; r ends it"),
@@ -116,8 +123,8 @@ fn ended(name: &str, session: &mut Session) -> String {
     }
 }
 
-fn begun(session: &mut Session) -> Result<String, CommandError> {
-    let (name, _) = fresh(&["rec"]).map_err(|e| {
+fn begun(folder: &Path, session: &mut Session) -> Result<String, CommandError> {
+    let (name, _) = fresh(folder, &["rec"]).map_err(|e| {
         CommandError::Usage(format!(
             "cannot record to a file here: {e}{}",
             files::hint(&e)
@@ -130,8 +137,9 @@ fn begun(session: &mut Session) -> Result<String, CommandError> {
 
 /// Makes files that were not there, so that nothing is lost and no link of somebody else is followed: their name without its
 /// end, and they.
-fn fresh(ends: &[&str]) -> io::Result<(String, Vec<std::fs::File>)> {
-    let stem = Zoned::now().strftime("io-starve-%Y%m%d-%H%M%S").to_string();
+fn fresh(folder: &Path, ends: &[&str]) -> io::Result<(String, Vec<std::fs::File>)> {
+    let stem = Zoned::now().strftime("io-starve-%Y%m%d-%H%M%S");
+    let stem = folder.join(stem.to_string()).display().to_string();
     for n in 1..=MAX_SAME {
         let name = match n {
             1 => stem.clone(),
@@ -150,13 +158,103 @@ fn fresh(ends: &[&str]) -> io::Result<(String, Vec<std::fs::File>)> {
     Err(io::ErrorKind::AlreadyExists.into())
 }
 
-fn written(snapshot: &Snapshot) -> io::Result<String> {
+fn written(folder: &Path, snapshot: &Snapshot) -> io::Result<String> {
     let json = serde_json::to_vec(snapshot)?;
-    let (name, files) = fresh(&["txt", "json"])?;
+    let (name, files) = fresh(folder, &["txt", "json"])?;
     let text = text::table(snapshot);
     for (mut file, content) in files.into_iter().zip([text.as_bytes(), json.as_slice()]) {
         file.write_all(content)?;
         file.write_all(b"\n")?;
     }
     Ok(name)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::{
+        detect::{finding::Severity, settings::Settings},
+        model::observation::Observation,
+        output::{focus::Focus, reporter::Audience},
+        tui::fixtures,
+    };
+
+    fn desk(folder: &Path) -> (Desk, Ends) {
+        let (mut desk, ends) = Desk::new(Snapshot::default());
+        desk.folder = folder.to_owned();
+        (desk, ends)
+    }
+
+    fn said(desk: &Desk) -> String {
+        let status = &desk.feed.borrow().status;
+        status.note.as_ref().unwrap().text.clone()
+    }
+
+    fn names(folder: &Path, end: &str) -> Vec<PathBuf> {
+        let files = std::fs::read_dir(folder).unwrap();
+        let paths = files.map(|f| f.unwrap().path());
+        paths
+            .filter(|p| p.extension().is_some_and(|e| e == end))
+            .collect()
+    }
+
+    #[test]
+    fn what_is_shown_is_written_as_text_and_json_and_nothing_is_overwritten() {
+        let folder = tempfile::tempdir().unwrap();
+        let (desk, _ends) = desk(folder.path());
+        let snapshot = fixtures::starving();
+        desk.write(&snapshot);
+        assert!(said(&desk).starts_with("written to "), "{}", said(&desk));
+        desk.write(&snapshot);
+        let (texts, jsons) = (names(folder.path(), "txt"), names(folder.path(), "json"));
+        assert_eq!(
+            (texts.len(), jsons.len()),
+            (2, 2),
+            "two in one second, or in two"
+        );
+        for json in jsons {
+            let back: Snapshot = serde_json::from_slice(&std::fs::read(json).unwrap()).unwrap();
+            assert_eq!(back, snapshot);
+        }
+        let text = std::fs::read_to_string(&texts[0]).unwrap();
+        assert!(text.starts_with(&snapshot.verdict), "{text}");
+    }
+
+    #[test]
+    fn a_folder_that_refuses_is_told() {
+        let (desk, _ends) = desk(Path::new("/nonexistent"));
+        desk.write(&Snapshot::default());
+        assert!(said(&desk).starts_with("cannot write a file here: "));
+    }
+
+    #[test]
+    fn a_recording_is_marked_until_it_ends() {
+        let folder = tempfile::tempdir().unwrap();
+        let (desk, _ends) = desk(folder.path());
+        let audience = Audience {
+            min_severity: Severity::Info,
+            focus: Focus::default(),
+            status_ns: 60_000_000_000,
+        };
+        let interval = Duration::from_millis(250);
+        let mut session = Session::new(&Settings::default(), &[], interval, audience);
+        desk.record(&mut session);
+        assert!(desk.feed.borrow().status.recording.is_some());
+        session.feed(&Observation {
+            mono_ns: 1_000_000_000,
+            ..Observation::default()
+        });
+        desk.check(&session);
+        desk.record(&mut session);
+        assert!(desk.feed.borrow().status.recording.is_none());
+        assert!(
+            said(&desk).starts_with("recorded 1 observations to "),
+            "{}",
+            said(&desk)
+        );
+        let recorded = names(folder.path(), "rec");
+        assert!(std::fs::metadata(&recorded[0]).unwrap().len() > 0);
+    }
 }

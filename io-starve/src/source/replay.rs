@@ -248,16 +248,14 @@ mod tests {
         replay.control(Pace::Play);
         replay.control(Pace::Faster);
         replay.next().await.unwrap();
-        assert_eq!(
-            begin.elapsed().as_millis(),
-            60_126,
-            "half of 250 ms, rounded up by the timer"
-        );
+        // Half of 250 ms, and a step of the timer at most.
+        let third = begin.elapsed().as_millis();
+        assert!((60_125..=60_126).contains(&third), "{third}");
         replay.control(Pace::Seek);
         for _ in 0..3 {
             replay.next().await.unwrap();
         }
-        assert_eq!(begin.elapsed().as_millis(), 60_126);
+        assert_eq!(begin.elapsed().as_millis(), third);
         replay.arrive();
         assert_eq!((replay.play().held, replay.play().seeking), (true, false));
     }

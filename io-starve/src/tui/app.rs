@@ -212,11 +212,13 @@ impl App {
                 .position(|f| f.closed.is_none() && f.device == Some(d.dev))
                 .unwrap_or(usize::MAX)
         };
+        let is_idle = |d: &DeviceView| d.iops == 0.0 && d.oldest_ns.is_none();
         let age = |d: &DeviceView| std::cmp::Reverse(d.oldest.as_ref().map(|w| w.age_ns));
         let mut order: Vec<_> = snap.devices.iter().enumerate().collect();
         order.sort_by(|(_, a), (_, b)| {
             match self.device_sort {
-                DeviceSort::Findings => rank(a).cmp(&rank(b)),
+                // Those that do nothing come last; by how much they do would not stay still under the eye.
+                DeviceSort::Findings => (rank(a), is_idle(a)).cmp(&(rank(b), is_idle(b))),
                 DeviceSort::Oldest => age(a).cmp(&age(b)),
                 DeviceSort::Iops => b.iops.total_cmp(&a.iops),
                 DeviceSort::Name => std::cmp::Ordering::Equal,

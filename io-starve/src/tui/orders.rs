@@ -3,7 +3,7 @@
 /// Order of the disks.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum DeviceSort {
-    /// Those with open findings first, worst first, then by name.
+    /// Those with open findings first, worst first, then by name, idle ones last.
     #[default]
     Findings,
     /// Longest present wait first.

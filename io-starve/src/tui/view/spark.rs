@@ -87,11 +87,11 @@ pub fn in_words(places: &Places) -> String {
     }
 }
 
-/// The beginning of a coarse row in three or four characters: `16us`, `1ms`, `17s`.
+/// The beginning of a coarse row in a few characters: `16us`, `1ms`, `17s`; `<16us` for the first.
 pub fn row_name(row: usize) -> String {
     let ns = trail::row_begins_ns(row);
     match ns {
-        0 => "0".to_owned(),
+        0 => format!("<{}", row_name(1)),
         1..1_000_000 => format!("{}us", ns / 1_000),
         1_000_000..1_000_000_000 => format!("{}ms", ns / 1_000_000),
         _ => format!("{}s", ns / 1_000_000_000),
