@@ -19,7 +19,7 @@ use std::{
 
 use io_starve::{
     model::snapshot::Snapshot,
-    tui::{self, Mode, Options, TuiError, terminal::Guard},
+    tui::{self, Mode, Options, TuiError, request::Update, terminal::Guard},
 };
 use pty::{ENTER, LEAVE, Session};
 use rustix::process::{Signal, WaitOptions, waitpid};
@@ -40,21 +40,26 @@ fn child() {
         verdict: "drawn".to_owned(),
         ..Snapshot::default()
     };
-    let (sender, feed) = tokio::sync::watch::channel(Arc::new(snapshot));
+    let first = Update {
+        snapshot: Arc::new(snapshot),
+        ..Update::default()
+    };
+    let (sender, feed) = tokio::sync::watch::channel(first);
+    let (requests, _asked) = tokio::sync::mpsc::channel(4);
     let options = Options {
         ascii: true,
         ..Options::new(Mode::Live)
     };
     match what.as_str() {
         "run" => {
-            runtime.block_on(tui::run(feed, options)).unwrap();
+            runtime.block_on(tui::run(feed, requests, options)).unwrap();
             drop(sender);
         }
         "end" => {
             drop(sender);
-            runtime.block_on(tui::run(feed, options)).unwrap();
+            runtime.block_on(tui::run(feed, requests, options)).unwrap();
         }
-        "refused" => match runtime.block_on(tui::run(feed, options)) {
+        "refused" => match runtime.block_on(tui::run(feed, requests, options)) {
             Err(TuiError::NotATerminal) => println!("no terminal"),
             other => panic!("{other:?}"),
         },
@@ -63,9 +68,9 @@ fn child() {
                 let failing = async {
                     // Polled after the screen, which draws before it waits for the first time.
                     assert!(thread::spawn(|| panic!("elsewhere")).join().is_err());
-                    sender.send(Arc::new(Snapshot::default())).unwrap();
+                    sender.send(Update::default()).unwrap();
                 };
-                tokio::join!(biased; tui::run(feed, options), failing).0
+                tokio::join!(biased; tui::run(feed, requests, options), failing).0
             });
             assert!(matches!(result, Err(TuiError::Lost)), "{result:?}");
             println!("returned");

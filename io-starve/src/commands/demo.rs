@@ -12,13 +12,13 @@ use crate::{
 };
 
 /// A recording of a real machine, named by the kind of finding that it shows.
-struct Demo {
-    name: &'static str,
-    bytes: &'static [u8],
+pub(crate) struct Demo {
+    pub(crate) name: &'static str,
+    pub(crate) bytes: &'static [u8],
 }
 
 /// All of them; the first one is played when none is named. Each was recorded in a guest of `cargo xtask vm`.
-const DEMOS: &[Demo] = &[
+pub(crate) const DEMOS: &[Demo] = &[
     Demo {
         name: Kind::AsyncWriteStarvation.name(),
         bytes: include_bytes!("../../demos/async-write-starvation.rec"),

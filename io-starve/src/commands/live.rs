@@ -1,11 +1,10 @@
 //! `top`, `watch` and `record`: the running kernel, on a screen, in lines, in a file.
 
-use std::{future::pending, io::IsTerminal, sync::Arc, time::Duration};
-
-use tokio::sync::watch as channel;
+use std::{future::pending, io::IsTerminal, time::Duration};
 
 use super::{
     CommandError,
+    desk::Desk,
     session::{Lines, Session, drive},
     signals::Signals,
 };
@@ -13,10 +12,7 @@ use crate::{
     cli::{AttachArgs, RecordArgs, WatchArgs, is_dash},
     detect::{finding::Severity, settings::Settings},
     kernel::{Attached, ReadError},
-    model::{
-        observation::{Observation, Verdict},
-        snapshot::Snapshot,
-    },
+    model::observation::{Observation, Verdict},
     output::{
         alert::{Alert, Event, StopReason},
         focus::Focus,
@@ -25,7 +21,7 @@ use crate::{
         text,
     },
     source::{live::Live, recording::Recorder},
-    tui,
+    tui::{self, request::Request},
 };
 
 /// What all commands have in common.
@@ -121,7 +117,7 @@ pub(super) async fn observe(
     session: &mut Session,
     interval: Duration,
     stop: impl Future<Output = StopReason>,
-    mut tell: impl FnMut(Option<u64>, &[Alert], &Session) -> Result<(), CommandError>,
+    mut tell: impl FnMut(Option<u64>, &[Alert], &mut Session) -> Result<(), CommandError>,
 ) -> Result<(), CommandError> {
     let mut live = source(attached, interval);
     let mut each = |o: &Observation| {
@@ -152,10 +148,10 @@ pub(super) async fn top(common: &Common) -> Result<u8, CommandError> {
     let _signals = Signals::catch()?;
     let mut attached = common.attach()?;
     let mut session = common.session(&[], Severity::Info);
-    let (feed, snapshots) = channel::channel(Arc::new(session.snapshot()));
+    let (mut desk, (updates, requests)) = Desk::new(session.snapshot());
     let mut screen = None;
     let stop = async {
-        screen = Some(tui::run(snapshots, common.screen(tui::Mode::Live)).await);
+        screen = Some(tui::run(updates, requests, common.screen(tui::Mode::Live)).await);
         StopReason::Quit
     };
     let observed = observe(
@@ -165,7 +161,10 @@ pub(super) async fn top(common: &Common) -> Result<u8, CommandError> {
         stop,
         |tick, alerts, session| {
             match tick {
-                Some(_) => show(&feed, session.snapshot()),
+                Some(_) => {
+                    serve(&mut desk, session);
+                    desk.show(session.snapshot());
+                }
                 None => tell_what_was_open(alerts),
             }
             Ok(())
@@ -173,10 +172,27 @@ pub(super) async fn top(common: &Common) -> Result<u8, CommandError> {
     )
     .await;
     drop(attached);
+    let recorded = session.end_recording();
     observed?;
     screen.transpose()?;
+    if let Some(n) = recorded? {
+        complain!("io-starve: recorded {n} observations");
+    }
     complain!("io-starve: {}", session.summary());
     Ok(0)
+}
+
+/// Does what the screen asked for since the last tick.
+fn serve(desk: &mut Desk, session: &mut Session) {
+    desk.check(session);
+    while let Some(request) = desk.waiting() {
+        match request {
+            Request::Write(snapshot) => desk.write(&snapshot),
+            Request::Record => desk.record(session),
+            // There is no key for it on a live screen.
+            Request::Pace(_) => {}
+        }
+    }
 }
 
 /// Tells the findings that the end closed below the screen, which is closed by then and took them with it.
@@ -186,10 +202,6 @@ fn tell_what_was_open(alerts: &[Alert]) {
             complain!("{}", text::line(alert));
         }
     }
-}
-
-pub(super) fn show(feed: &channel::Sender<Arc<Snapshot>>, snapshot: Snapshot) {
-    feed.send_replace(Arc::new(snapshot));
 }
 
 pub(super) async fn watch(common: &Common, args: &WatchArgs) -> Result<u8, CommandError> {

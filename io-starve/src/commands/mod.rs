@@ -2,7 +2,8 @@
 //! Nothing is judged and no figure is computed here.
 
 mod capture;
-mod demo;
+pub(crate) mod demo;
+mod desk;
 mod live;
 mod progress;
 mod replay;

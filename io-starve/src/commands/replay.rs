@@ -1,16 +1,13 @@
 //! `replay`: a recording or a trace on the screen or in lines, judged as it was, or anew with other thresholds.
 
-use std::{
-    io::{BufRead, IsTerminal},
-    sync::Arc,
-};
+use std::io::{BufRead, IsTerminal};
 
 use clap::{ArgMatches, parser::ValueSource};
-use tokio::sync::watch as channel;
 
 use super::{
     CommandError,
-    live::{Common, show},
+    desk::Desk,
+    live::Common,
     progress::Bar,
     session::{LineFormat, Lines, Session, drive},
     signals::Signals,
@@ -18,14 +15,20 @@ use super::{
 use crate::{
     cli::{ReplayArgs, ReplayFormat, ShowArgs, is_dash},
     detect::settings::Settings,
-    output::{alert::StopReason, focus::Focus, reporter::Audience, sink::Sink},
+    output::{
+        alert::{Event, StopReason},
+        focus::Focus,
+        reporter::Audience,
+        sink::Sink,
+    },
     source::{
+        Source,
         input::{self, Opened},
         recording::Recording,
         replay::{Replay, Tape},
         trace::{Import, TICK},
     },
-    tui,
+    tui::{self, request::Request},
 };
 
 pub(super) async fn replay(
@@ -138,26 +141,39 @@ async fn on_screen<T: Tape>(
     mut source: Replay<T>,
     options: tui::Options,
 ) -> Result<Option<String>, CommandError> {
-    let (feed, snapshots) = channel::channel(Arc::new(session.snapshot()));
-    let screen = tui::run(snapshots, options);
+    let (mut desk, (updates, requests)) = Desk::new(session.snapshot());
+    let screen = tui::run(updates, requests, options);
     tokio::pin!(screen);
-    let mut result = None;
-    let quit = async {
-        result = Some(screen.as_mut().await);
-        StopReason::Quit
-    };
-    let driven = drive(&mut source, quit, |o| {
-        session.feed(&o);
-        show(&feed, session.snapshot());
-        Ok(())
-    })
-    .await?;
-    if driven.is_none() {
-        // Findings keep the state in which the recording left them; the screen says that it has ended.
-        drop(feed);
-        screen.await?;
-    } else {
-        result.transpose()?;
+    let mut is_over = false;
+    loop {
+        desk.tell(|status| status.play = Some(source.play()));
+        tokio::select! {
+            biased;
+            left = &mut screen => {
+                left?;
+                break;
+            }
+            request = desk.next() => match request {
+                Request::Write(snapshot) => desk.write(&snapshot),
+                // There is no key for it on the screen of a replay.
+                Request::Record => {}
+                Request::Pace(pace) => source.control(pace),
+            },
+            observation = source.next(), if !is_over => match observation? {
+                Some(observation) => {
+                    let alerts = session.feed(&observation);
+                    if alerts.iter().any(|a| matches!(a.event, Event::Open(_))) {
+                        source.arrive();
+                    }
+                    desk.show(session.snapshot());
+                }
+                // Findings keep the state in which the recording left them; the screen says that it has ended.
+                None => {
+                    is_over = true;
+                    desk.tell(|status| status.ended = true);
+                }
+            },
+        }
     }
     Ok(source.tape().warning())
 }

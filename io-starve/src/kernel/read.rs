@@ -44,7 +44,7 @@ mod start;
 mod tables;
 mod waiting;
 
-use clock::{monotonic_ns, realtime_ns};
+use clock::{monotonic_ns, own_cpu_ns, realtime_ns};
 use start::{
     give_memory_back, load_all_on_demand, require_readable_memory, require_some_hook, sizes_for,
     typed_tracepoints,
@@ -305,6 +305,7 @@ impl Attached {
             clocks: services.clocks,
             services: services.services,
             loss,
+            own_cpu_ns: Some(own_cpu_ns()),
         };
         self.first = false;
         Ok(observation)

@@ -24,7 +24,7 @@ pub struct Edge {
 }
 
 /// An edge with its delay.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Blamed {
     /// Who, by whom, through what.
     pub edge: Edge,

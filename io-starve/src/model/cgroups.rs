@@ -71,6 +71,7 @@ impl Cgroups {
                 owner,
                 cgroup: k.fact.clone(),
                 gone: k.gone_ns.is_some(),
+                pressure: None,
             },
             None => OwnerName {
                 owner,
@@ -83,6 +84,7 @@ impl Cgroups {
                     ..CgroupFact::default()
                 },
                 gone: false,
+                pressure: None,
             },
         }
     }

@@ -11,6 +11,7 @@ use serde_with::serde_as;
 
 use super::flow::Flow;
 use super::observation::{DevId, DeviceFact, DeviceSample, Owner, Stage};
+use super::trail::Trail;
 use super::windows::{CellClock, HistWindow, Marks};
 
 /// A disk.
@@ -39,6 +40,9 @@ pub struct Device {
     /// The best rates of the last minute or so.
     #[serde(default)]
     pub peak: Peak,
+    /// Its last minute by the second.
+    #[serde(default)]
+    pub trail: Trail,
     /// Dirty and writeback bytes behind it over all owners, and when that was told (ns monotonic).
     pub backlog: Option<(u64, u64)>,
 }
@@ -154,6 +158,10 @@ impl Device {
             hist.prune(clock.to_ns);
         }
         self.end_peak(clock.to_ns);
+        let now = clock.to_ns;
+        let oldest = self.oldest_in_flight();
+        let age = oldest.map(|(since, _)| now.saturating_sub(since));
+        self.trail.end_tick(now, age);
     }
 }
 

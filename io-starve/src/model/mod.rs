@@ -26,12 +26,15 @@ pub mod pauses;
 pub mod shares;
 pub mod snapshot;
 pub mod spans;
+pub mod spent;
 pub mod stacks;
 pub mod syncs;
 pub mod throttled;
+pub mod trail;
 mod views;
 mod views_dirty;
 mod views_journal;
+mod views_places;
 mod views_shares;
 pub mod weights;
 pub mod windows;
@@ -47,6 +50,7 @@ use observation::{
     CgroupMode, DevId, Fact, GroupKey, Hook, HostFact, Observation, Owner, Topic, Verdict, Waiter,
 };
 use shares::Shares;
+use spent::Spent;
 use syncs::Syncs;
 use throttled::Throttled;
 use weights::WeightTable;
@@ -110,6 +114,8 @@ pub struct Model {
     #[serde(default)]
     shares: Shares,
     flows: usize,
+    #[serde(default)]
+    spent: Spent,
 }
 
 impl Model {
@@ -237,11 +243,17 @@ impl Model {
         self.end_tick(dt_ns);
         self.take_waiters(o);
         self.throttled.take(&o.holds, self.now_ns(), dt_ns);
+        for hold in &o.holds {
+            if let Some(device) = self.devices.get_mut(&hold.dev) {
+                device.trail.wait(now, now.saturating_sub(hold.since_ns));
+            }
+        }
         self.take_syncs(o);
         self.take_dirty(o, before, now);
         if dt_ns > 0 {
             self.shares.take(o, before, now);
         }
+        self.spent.take(now, o.own_cpu_ns);
         self.forget();
     }
 
@@ -325,6 +337,7 @@ impl Model {
             if let Some(device) = self.device_mut(h.dev) {
                 let window = device.hists.entry((h.class, h.stage)).or_default();
                 window.add(clock.to_ns, &h.buckets);
+                device.trail.add(clock.to_ns, h.stage, &h.buckets);
             }
         }
         for s in &o.devices {

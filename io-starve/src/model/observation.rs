@@ -180,6 +180,9 @@ pub struct Observation {
     /// Losses, cumulative since attach, only kinds above 0.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub loss: Vec<(LossKind, u64)>,
+    /// CPU time of this process so far, all threads, user and system, in ns; `None` where nobody told it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub own_cpu_ns: Option<u64>,
 }
 
 /// How the counters of a group moved.

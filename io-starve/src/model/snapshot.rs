@@ -1,7 +1,7 @@
 //! What every front end shows: figures are computed here, once, and never while drawing.
 
 use io_starve_common::{class::Class, wire::LossKind};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::blame::Blamed;
 use super::cgroups::nameless;
@@ -10,12 +10,13 @@ use super::observation::{
     Call, CgroupFact, DevId, Hook, HostFact, Limits, Owner, Stage, Task, Verdict, WaitsFor,
 };
 use super::syncs::Split;
+use super::trail::{ROWS, Step};
 pub use super::views_dirty::{BdiView, LoopView, PausedView};
 pub use super::views_shares::{ShareRow, ShareView};
 use crate::detect::finding::Finding;
 
 /// The state of the machine at one tick.
-#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Snapshot {
     /// CLOCK_MONOTONIC in ns.
     pub mono_ns: u64,
@@ -41,6 +42,8 @@ pub struct Snapshot {
     pub owners: Vec<OwnerName>,
     /// PSI of the whole host, (some, full) avg10 in per cent.
     pub pressure: Option<(f64, f64)>,
+    /// CPU time of this program by time over the last 5 s, 1 is all of one core; `None` when it is not known.
+    pub own_cpu: Option<f64>,
     /// fsyncs that run for 20 ms and more, longest first, then slow ones that ended, latest first.
     pub fsyncs: Vec<FsyncView>,
     /// fsyncs by filesystem and owner, most time first.
@@ -63,7 +66,7 @@ pub struct Snapshot {
 pub const FSYNC_SHOWN_NS: u64 = 20_000_000;
 
 /// One fsync, or another call that waits for the journal.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct FsyncView {
     /// What was called.
     pub call: Call,
@@ -101,7 +104,7 @@ impl FsyncView {
 }
 
 /// Whom an fsync waited for most.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct WaitView {
     /// By whom; `None` when that was not seen.
     pub culprit: Option<Owner>,
@@ -116,7 +119,7 @@ pub struct WaitView {
 }
 
 /// fsyncs of one owner on one filesystem since attach.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SyncerView {
     /// Where the filesystem is mounted, its number when that is not known.
     pub filesystem: String,
@@ -129,7 +132,7 @@ pub struct SyncerView {
 }
 
 /// Bios that a limit holds.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct HoldView {
     /// Name of the disk.
     pub device: String,
@@ -163,6 +166,12 @@ impl Snapshot {
         }
     }
 
+    /// PSI of an owner, (some, full) avg10 in per cent, where it was told of late.
+    pub fn pressure_of(&self, owner: Owner) -> Option<(f64, f64)> {
+        let at = self.owners.binary_search_by_key(&owner, |o| o.owner).ok()?;
+        self.owners[at].pressure
+    }
+
     /// What a disk is called on screen.
     pub fn device_name(&self, dev: DevId) -> String {
         self.devices
@@ -193,7 +202,7 @@ pub fn hooks_attached(hooks: &[Hook]) -> (usize, usize) {
 }
 
 /// An owner and its names.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct OwnerName {
     /// Who.
     pub owner: Owner,
@@ -201,10 +210,13 @@ pub struct OwnerName {
     pub cgroup: CgroupFact,
     /// The cgroup is gone.
     pub gone: bool,
+    /// Its PSI of I/O, (some, full) avg10 in per cent, where it was told of late.
+    #[serde(default)]
+    pub pressure: Option<(f64, f64)>,
 }
 
 /// One disk.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct DeviceView {
     /// Its number.
     pub dev: DevId,
@@ -220,16 +232,54 @@ pub struct DeviceView {
     pub bytes_per_s: f64,
     /// Requests in flight by stage at this tick.
     pub waiting: [u64; 3],
+    /// Where I/O is at this tick, the pauses and holds before the first stage included.
+    pub places: Places,
     /// By class, only classes seen since attach.
     pub classes: Vec<ClassView>,
     /// By owner and class, those with I/O in the last window or waiting, most waiting time first.
     pub owners: Vec<OwnerView>,
     /// The longest in admission or queued at this tick.
     pub oldest: Option<WaiterView>,
+    /// Age of the oldest that is in any stage or held by a limit, in ns.
+    pub oldest_ns: Option<u64>,
+    /// The oldest in flight at this tick in any stage, oldest first, a few.
+    pub waiters: Vec<WaiterView>,
+    /// The last minute by the second, oldest first, the present second last.
+    pub trail: Vec<Step>,
+    /// What takes the place of the queue's times on a disk that has no queue: those in the device, over all classes.
+    pub instead: Option<Dist>,
+}
+
+/// How many wait at each place at a tick. `None` is not known, or there is no such place.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Places {
+    /// Tasks that are paused for dirty memory behind this disk.
+    pub dirty: Option<u64>,
+    /// Bios that limits hold.
+    pub held: Option<u64>,
+    /// Bios kept back by wbt, iocost or for want of a tag.
+    pub admission: Option<u64>,
+    /// Requests inserted and not issued; `None` on a disk without a scheduler, which inserts none.
+    pub queued: Option<u64>,
+    /// Requests issued and not completed.
+    pub device: Option<u64>,
+}
+
+impl Places {
+    /// Every place in the order of the way through them, with its name.
+    pub const fn all(&self) -> [(&'static str, Option<u64>); 5] {
+        [
+            ("dirty", self.dirty),
+            ("held", self.held),
+            ("admission", self.admission),
+            ("queued", self.queued),
+            ("device", self.device),
+        ]
+    }
 }
 
 /// Times of one stage over the last window; `None` where nothing left the stage.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Dist {
     /// How many left it.
     pub count: u64,
@@ -239,10 +289,12 @@ pub struct Dist {
     pub p99_ns: Option<u64>,
     /// Longest in ns.
     pub max_ns: Option<u64>,
+    /// How many by coarse row, see `trail::row_begins_ns`.
+    pub rows: [u64; ROWS],
 }
 
 /// One class on one disk.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ClassView {
     /// Which.
     pub class: Class,
@@ -261,7 +313,7 @@ pub struct ClassView {
 }
 
 /// One owner's requests of one class on one disk.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct OwnerView {
     /// Who.
     pub owner: Owner,
@@ -282,7 +334,7 @@ pub struct OwnerView {
 }
 
 /// One I/O in flight.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct WaiterView {
     /// Who pays.
     pub owner: Owner,

@@ -12,6 +12,8 @@ use super::devices::Device;
 use super::flow::Flow;
 use super::observation::{DevId, Owner, Stage, Waiter};
 use super::snapshot::{ClassView, DeviceView, Dist, OwnerView, Snapshot, WaiterView};
+use super::trail::{self, ROWS};
+use super::views_places::{has_queue, in_device};
 use super::windows::{Cell, KEEP_NS};
 use crate::detect::finding::Finding;
 
@@ -51,6 +53,7 @@ impl Model {
             owners.extend(device.owners.iter().map(|o| o.owner));
             let classes = device.classes.iter().filter_map(|c| c.oldest.as_ref());
             owners.extend(device.oldest.iter().chain(classes).map(|w| w.owner));
+            owners.extend(device.waiters.iter().map(|w| w.owner));
         }
         for finding in &findings {
             owners.insert(finding.victim);
@@ -68,6 +71,7 @@ impl Model {
         let holds = self.hold_views();
         let blame = self.blame().rows();
         let paused = self.paused_views();
+        self.add_before_the_disk(&mut devices, &holds, &paused);
         owners.extend(paused.iter().map(|p| p.owner));
         owners.extend(fsyncs.iter().map(|f| f.owner));
         owners.extend(
@@ -99,8 +103,9 @@ impl Model {
             devices,
             findings,
             verdict,
-            owners: owners.into_iter().map(|o| self.cgroups.owner(o)).collect(),
+            owners: owners.into_iter().map(|o| self.owner_name(o)).collect(),
             pressure: self.psi(None),
+            own_cpu: self.spent.share(),
         }
     }
 
@@ -185,9 +190,16 @@ impl Model {
             iops: window.rate(all.issues),
             bytes_per_s: window.rate(all.bytes),
             waiting: device.in_flight(),
+            places: self.places(device),
             classes,
             owners: self.owner_views(device, window),
             oldest,
+            oldest_ns: device
+                .oldest_in_flight()
+                .map(|(since, _)| self.now_ns().saturating_sub(since)),
+            waiters: self.oldest_views(dev),
+            trail: device.trail.steps(self.now_ns()),
+            instead: (!has_queue(device)).then(|| in_device(device, self.now_ns())),
         }
     }
 
@@ -217,7 +229,7 @@ impl Model {
         }
     }
 
-    fn waiter_view(&self, w: &Waiter) -> WaiterView {
+    pub(super) fn waiter_view(&self, w: &Waiter) -> WaiterView {
         WaiterView {
             owner: w.key.owner,
             class: w.key.class,
@@ -264,6 +276,7 @@ impl Model {
 fn dist(device: &Device, class: Class, stage: Stage, long: &Cell) -> Dist {
     let told = long.stages[stage.index()];
     let counts = device.hists.get(&(class, stage)).map(|h| h.counts());
+    let rows = counts.map_or([0; ROWS], |c| trail::coarse(&c));
     let in_hist = counts.map_or(0, |c| c.iter().fold(0u64, |sum, n| sum.saturating_add(*n)));
     let count = if in_hist > 0 { in_hist } else { told.count };
     let max_ns = (told.count > 0).then_some(told.max_ns);
@@ -277,5 +290,6 @@ fn dist(device: &Device, class: Class, stage: Stage, long: &Cell) -> Dist {
         p50_ns: at(500),
         p99_ns: at(990),
         max_ns: if count > 0 { max_ns } else { None },
+        rows,
     }
 }

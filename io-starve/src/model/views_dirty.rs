@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::Model;
 use super::devices::{display_name, kernel_name};
@@ -14,7 +14,7 @@ use super::observation::{DevId, Owner, Task};
 const WINDOW_NS: u64 = 5_000_000_000;
 
 /// A backing device for which somebody was paused in the last 5 s.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct BdiView {
     /// Name of its disk, else of the backing device.
     pub name: String,
@@ -35,7 +35,7 @@ pub struct BdiView {
 }
 
 /// Somebody who was paused in the last 5 s.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct PausedView {
     /// Whose tasks.
     pub owner: Owner,
@@ -54,7 +54,7 @@ pub struct PausedView {
 }
 
 /// A disk in the tree of a loop device.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct LoopView {
     /// How many disks are above it.
     pub depth: usize,

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::Model;
 use super::devices::{Device, display_name};
@@ -16,7 +16,7 @@ const WINDOW_NS: u64 = 5_000_000_000;
 const MAX_ROWS: usize = 256;
 
 /// A disk that weights divide, or would.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ShareView {
     /// Its number.
     pub dev: DevId,
@@ -35,7 +35,7 @@ pub struct ShareView {
 }
 
 /// A cgroup in the tree.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ShareRow {
     /// How many of its ancestors are lines too.
     pub depth: usize,

@@ -1,11 +1,18 @@
-//! The state of the screen: what is shown, selected, sorted, held. Pure: actions and snapshots go in, and there is
-//! no clock, no terminal and no figure of its own.
+//! The state of the screen: what is shown, selected, sorted, held. Pure: actions and snapshots go in, requests come out,
+//! and there is no clock, no terminal and no figure of its own.
 
 use std::sync::Arc;
 
 use io_starve_common::class::Class;
 
-use super::keys::Action;
+use super::{
+    bindings::Context,
+    filter,
+    history::History,
+    orders::{DeviceSort, FsyncSort, OwnerSort},
+    pages::View,
+    request::{Status, Update},
+};
 use crate::{
     detect::finding::Finding,
     model::{
@@ -31,113 +38,6 @@ pub enum Mode {
     },
 }
 
-/// A page of the screen.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum View {
-    /// Findings and disks.
-    #[default]
-    Overview,
-    /// One disk with its owners.
-    Device,
-    /// All findings.
-    Findings,
-    /// fsyncs, and what limits hold.
-    Fsync,
-    /// Hooks and losses.
-    Coverage,
-    /// Writers that are paused for dirty memory, and loop devices.
-    Dirty,
-    /// Shares of disks by cgroup.
-    Shares,
-}
-
-impl View {
-    /// Every view in the order of its number.
-    pub const ALL: [View; 7] = [
-        View::Overview,
-        View::Device,
-        View::Findings,
-        View::Fsync,
-        View::Coverage,
-        View::Dirty,
-        View::Shares,
-    ];
-
-    fn step(self, by: usize) -> View {
-        View::ALL[(self as usize + by) % View::ALL.len()]
-    }
-}
-
-/// Order of the disks.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum DeviceSort {
-    /// Those with open findings first, worst first, then by name.
-    #[default]
-    Findings,
-    /// Longest present wait first.
-    Oldest,
-    /// Most issues a second first.
-    Iops,
-    /// By name.
-    Name,
-}
-
-impl DeviceSort {
-    /// What the screen calls it.
-    pub const fn name(self) -> &'static str {
-        match self {
-            DeviceSort::Findings => "findings first",
-            DeviceSort::Oldest => "longest wait",
-            DeviceSort::Iops => "IOPS",
-            DeviceSort::Name => "name",
-        }
-    }
-
-    const fn next(self) -> DeviceSort {
-        match self {
-            DeviceSort::Findings => DeviceSort::Oldest,
-            DeviceSort::Oldest => DeviceSort::Iops,
-            DeviceSort::Iops => DeviceSort::Name,
-            DeviceSort::Name => DeviceSort::Findings,
-        }
-    }
-}
-
-/// Order of the owners of a disk.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum OwnerSort {
-    /// Most waiting time first, as the snapshot has them.
-    #[default]
-    Waiting,
-    /// Longest present wait first.
-    Oldest,
-    /// Most issues a second first.
-    Iops,
-    /// By name.
-    Name,
-}
-
-impl OwnerSort {
-    /// What the screen calls it.
-    pub const fn name(self) -> &'static str {
-        match self {
-            OwnerSort::Waiting => "waiting time",
-            OwnerSort::Oldest => "longest wait",
-            OwnerSort::Iops => "IOPS",
-            OwnerSort::Name => "name",
-        }
-    }
-
-    const fn next(self) -> OwnerSort {
-        match self {
-            OwnerSort::Waiting => OwnerSort::Oldest,
-            OwnerSort::Oldest => OwnerSort::Iops,
-            OwnerSort::Iops => OwnerSort::Name,
-            OwnerSort::Name => OwnerSort::Waiting,
-        }
-    }
-}
-
 /// Something that can be selected.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Target {
@@ -147,13 +47,36 @@ pub enum Target {
     Device(DevId),
 }
 
+/// What a line of the screen stands for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Hit {
+    /// A finding or disk.
+    Target(Target),
+    /// An owner on the disk of the page.
+    Owner(Owner, Class),
+    /// An fsync.
+    Fsync(FsyncId),
+    /// The tab of a page, from this column to before that one.
+    Tab(View, u16, u16),
+}
+
+/// When an fsync began, and whose it is.
+pub type FsyncId = (u64, Owner);
+
+/// What tells an fsync from others.
+pub fn fsync_id(f: &FsyncView) -> FsyncId {
+    (f.begin_ns, f.owner)
+}
+
 /// What the last drawing had room for; [`App::fit`] takes it back.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Extent {
     /// Lines or rows of one page.
     pub page: usize,
     /// How far the text can be scrolled.
     pub max_scroll: usize,
+    /// What lines stand for, by their number from the top.
+    pub hits: Vec<(u16, Hit)>,
 }
 
 /// The state of the screen.
@@ -165,7 +88,7 @@ pub struct App {
     pub view: View,
     /// The keys are shown over the page.
     pub help: bool,
-    /// The selected finding or fsync is shown in full.
+    /// What is selected is shown in full.
     pub details: bool,
     /// Nothing more will come.
     pub ended: bool,
@@ -173,66 +96,107 @@ pub struct App {
     pub device_sort: DeviceSort,
     /// Order of the owners.
     pub owner_sort: OwnerSort,
+    /// Order of the fsyncs.
+    pub fsync_sort: FsyncSort,
     /// How far a text (help, details, coverage) is scrolled, in lines.
     pub scroll: usize,
-    latest: Arc<Snapshot>,
-    held: Option<Arc<Snapshot>>,
-    target: Option<Target>,
-    device: Option<DevId>,
-    owner: Option<(Owner, Class)>,
-    fsync: Option<FsyncId>,
-    extent: Extent,
-}
-
-/// When an fsync began, and whose it is.
-type FsyncId = (u64, Owner);
-
-fn fsync_id(f: &FsyncView) -> FsyncId {
-    (f.begin_ns, f.owner)
+    /// Only what has this in its name is shown.
+    pub filter: String,
+    /// The filter is being typed.
+    pub typing: bool,
+    /// What goes on beside the snapshots.
+    pub status: Status,
+    /// A word to the user, until the next key.
+    pub note: Option<String>,
+    pub(super) latest: Arc<Snapshot>,
+    pub(super) held: Option<Arc<Snapshot>>,
+    pub(super) shown: Arc<Snapshot>,
+    pub(super) history: History,
+    pub(super) target: Option<Target>,
+    pub(super) device: Option<DevId>,
+    pub(super) owner: Option<(Owner, Class)>,
+    pub(super) fsync: Option<FsyncId>,
+    pub(super) extent: Extent,
 }
 
 impl App {
     /// The first screen, with this snapshot.
     pub fn new(mode: Mode, snapshot: Arc<Snapshot>) -> App {
+        let mut history = History::default();
+        history.push(&snapshot);
         App {
             mode,
-            view: View::Overview,
+            view: View::default(),
             help: false,
             details: false,
             ended: false,
             device_sort: DeviceSort::default(),
             owner_sort: OwnerSort::default(),
+            fsync_sort: FsyncSort::default(),
             scroll: 0,
-            latest: snapshot,
+            filter: String::new(),
+            typing: false,
+            status: Status::default(),
+            note: None,
+            latest: Arc::clone(&snapshot),
             held: None,
+            shown: snapshot,
+            history,
             target: None,
             device: None,
             owner: None,
             fsync: None,
             extent: Extent {
                 page: 1,
-                max_scroll: 0,
+                ..Extent::default()
             },
         }
     }
 
-    /// A new snapshot came; a held picture stays as it is.
-    pub fn update(&mut self, snapshot: Arc<Snapshot>) {
-        self.latest = snapshot;
+    /// Takes in what came; a held picture stays as it is.
+    pub fn update(&mut self, update: Update) {
+        if update.status.note != self.status.note {
+            self.note = update.status.note.as_ref().map(|n| n.text.clone());
+        }
+        self.ended |= update.status.ended;
+        self.status = update.status;
+        if !Arc::ptr_eq(&self.latest, &update.snapshot) {
+            self.history.push(&update.snapshot);
+            self.latest = update.snapshot;
+            self.refresh();
+        }
+    }
+
+    pub(super) fn refresh(&mut self) {
+        let whole = self.held.as_ref().unwrap_or(&self.latest);
+        self.shown = match self.filter.as_str() {
+            "" => Arc::clone(whole),
+            text => Arc::new(filter::narrowed(whole, text)),
+        };
     }
 
     /// Takes what the last drawing had room for, and ends a scroll beyond it.
     pub fn fit(&mut self, extent: Extent) {
-        self.extent = extent;
         self.scroll = self.scroll.min(extent.max_scroll);
+        self.extent = extent;
     }
 
-    /// The snapshot to draw: the held one while paused, else the latest.
+    /// Where the screen is, for the meaning of keys.
+    pub fn context(&self) -> Context {
+        Context {
+            view: self.view,
+            details: self.details,
+            replay: self.mode != Mode::Live,
+            typing: self.typing,
+        }
+    }
+
+    /// The snapshot to draw: the held one while there is one, else the latest, narrowed by the filter.
     pub fn shown(&self) -> &Snapshot {
-        self.held.as_ref().unwrap_or(&self.latest)
+        &self.shown
     }
 
-    /// While paused: how much later the latest snapshot is than the held one, in ns.
+    /// While a picture is held: how much later the latest snapshot is, in ns.
     pub fn behind_ns(&self) -> Option<u64> {
         self.held
             .as_ref()
@@ -248,11 +212,13 @@ impl App {
                 .position(|f| f.closed.is_none() && f.device == Some(d.dev))
                 .unwrap_or(usize::MAX)
         };
+        let is_idle = |d: &DeviceView| d.iops == 0.0 && d.oldest_ns.is_none();
         let age = |d: &DeviceView| std::cmp::Reverse(d.oldest.as_ref().map(|w| w.age_ns));
         let mut order: Vec<_> = snap.devices.iter().enumerate().collect();
         order.sort_by(|(_, a), (_, b)| {
             match self.device_sort {
-                DeviceSort::Findings => rank(a).cmp(&rank(b)),
+                // Those that do nothing come last; by how much they do would not stay still under the eye.
+                DeviceSort::Findings => (rank(a), is_idle(a)).cmp(&(rank(b), is_idle(b))),
                 DeviceSort::Oldest => age(a).cmp(&age(b)),
                 DeviceSort::Iops => b.iops.total_cmp(&a.iops),
                 DeviceSort::Name => std::cmp::Ordering::Equal,
@@ -272,6 +238,16 @@ impl App {
             OwnerSort::Name => {
                 order.sort_by_cached_key(|o| (self.shown().owner_name(o.owner), o.class))
             }
+        }
+        order
+    }
+
+    /// fsyncs in the order of the screen.
+    pub fn fsync_order(&self) -> Vec<&FsyncView> {
+        let mut order: Vec<_> = self.shown().fsyncs.iter().collect();
+        match self.fsync_sort {
+            FsyncSort::Latest => {}
+            FsyncSort::Longest => order.sort_by_key(|f| std::cmp::Reverse(f.took_ns)),
         }
         order
     }
@@ -331,154 +307,16 @@ impl App {
             .unwrap_or(0)
     }
 
-    /// Index of the selected fsync in the snapshot: the one chosen while it is there or being read, else the first.
-    pub fn fsync_index(&self) -> Option<usize> {
-        let fsyncs = &self.shown().fsyncs;
-        let chosen = |id| fsyncs.iter().position(|f| fsync_id(f) == id);
-        let first = || (!fsyncs.is_empty() && !self.details).then_some(0);
+    /// Index of the selected fsync in [`App::fsync_order`]: the one chosen while it is there or being read, else the first.
+    pub fn fsync_index(&self, order: &[&FsyncView]) -> Option<usize> {
+        let chosen = |id| order.iter().position(|f| fsync_id(f) == id);
+        let first = || (!order.is_empty() && !self.details).then_some(0);
         self.fsync.and_then(chosen).or_else(first)
     }
 
     /// The selected fsync; `None` also when it is being read and the snapshot no longer has it.
     pub fn fsync(&self) -> Option<&FsyncView> {
-        self.shown().fsyncs.get(self.fsync_index()?)
+        let order = self.fsync_order();
+        order.get(self.fsync_index(&order)?).copied()
     }
-
-    /// Does what an action asks of the screen. `Quit`, `Suspend` and `Redraw` are for the caller.
-    pub fn apply(&mut self, action: Action) {
-        match action {
-            Action::Nothing | Action::Quit | Action::Suspend | Action::Redraw => {}
-            Action::Help => {
-                self.help = !self.help;
-                self.scroll = 0;
-            }
-            Action::Pause => {
-                self.held = if self.held.is_some() {
-                    None
-                } else {
-                    Some(Arc::clone(&self.latest))
-                };
-            }
-            Action::Sort => match self.view {
-                View::Overview => self.device_sort = self.device_sort.next(),
-                View::Device => self.owner_sort = self.owner_sort.next(),
-                View::Findings | View::Fsync | View::Coverage | View::Dirty | View::Shares => {}
-            },
-            Action::Up => self.step(-1),
-            Action::Down => self.step(1),
-            Action::PageUp => self.step(-signed(self.extent.page.max(1))),
-            Action::PageDown => self.step(signed(self.extent.page.max(1))),
-            Action::First => self.step(isize::MIN),
-            Action::Last => self.step(isize::MAX),
-            Action::PreviousDevice => self.step_device(-1),
-            Action::NextDevice => self.step_device(1),
-            Action::Open => self.open(),
-            Action::Back => {
-                if self.help {
-                    self.help = false;
-                } else if self.details {
-                    self.details = false;
-                } else {
-                    self.view = View::Overview;
-                }
-                self.scroll = 0;
-            }
-            Action::NextView => self.show(self.view.step(1)),
-            Action::PreviousView => self.show(self.view.step(View::ALL.len() - 1)),
-            Action::Show(view) => self.show(view),
-        }
-    }
-
-    fn show(&mut self, view: View) {
-        if view == View::Device && self.view != View::Device {
-            // The disk is taken from what is selected now, before the page's targets change.
-            self.device = self.selected_device();
-            self.owner = None;
-        }
-        self.view = view;
-        self.help = false;
-        self.details = false;
-        self.scroll = 0;
-    }
-
-    fn selected_device(&self) -> Option<DevId> {
-        match self.target()? {
-            Target::Device(dev) => Some(dev),
-            Target::Finding(_) => self.finding()?.device,
-        }
-    }
-
-    fn open(&mut self) {
-        if self.help || self.details {
-            return;
-        }
-        if self.view == View::Fsync {
-            self.fsync = self.fsync().map(fsync_id);
-            self.details = self.fsync.is_some();
-            self.scroll = 0;
-            return;
-        }
-        match (self.view, self.target()) {
-            (View::Overview | View::Findings, Some(Target::Finding(id))) => {
-                // Chosen from now on: another finding that becomes the worst must not replace the one being read.
-                self.target = Some(Target::Finding(id));
-                self.details = true;
-                self.scroll = 0;
-            }
-            (View::Overview, Some(Target::Device(_))) => self.show(View::Device),
-            _ => {}
-        }
-    }
-
-    fn step(&mut self, by: isize) {
-        if self.help
-            || self.details
-            || matches!(self.view, View::Coverage | View::Dirty | View::Shares)
-        {
-            self.scroll = moved(self.scroll, by, self.extent.max_scroll);
-        } else if self.view == View::Fsync {
-            let fsyncs = &self.shown().fsyncs;
-            let from = self.fsync_index().unwrap_or(0);
-            let index = moved(from, by, fsyncs.len().saturating_sub(1));
-            self.fsync = fsyncs.get(index).map(fsync_id);
-        } else if self.view == View::Device {
-            let Some(device) = self.device() else { return };
-            let order = self.owner_order(device);
-            let index = moved(self.owner_index(&order), by, order.len().saturating_sub(1));
-            self.owner = order.get(index).map(|o| (o.owner, o.class));
-        } else {
-            let targets = self.targets();
-            let current = self.target();
-            let index = targets
-                .iter()
-                .position(|t| Some(t) == current.as_ref())
-                .unwrap_or(0);
-            let index = moved(index, by, targets.len().saturating_sub(1));
-            self.target = targets.into_iter().nth(index);
-        }
-    }
-
-    fn step_device(&mut self, by: isize) {
-        if self.view != View::Device || self.help {
-            return;
-        }
-        let order = self.device_order();
-        let devices = &self.shown().devices;
-        let current = self.device().map(|d| d.dev);
-        let index = order
-            .iter()
-            .position(|i| Some(devices[*i].dev) == current)
-            .unwrap_or(0);
-        let index = moved(index, by, order.len().saturating_sub(1));
-        self.device = order.get(index).map(|i| devices[*i].dev);
-        self.owner = None;
-    }
-}
-
-fn moved(from: usize, by: isize, last: usize) -> usize {
-    from.saturating_add_signed(by).min(last)
-}
-
-fn signed(n: usize) -> isize {
-    isize::try_from(n).unwrap_or(isize::MAX)
 }

@@ -1,10 +1,12 @@
 //! Snapshots to draw: figures of a starvation as it was met in a VM, and machines around it.
 
+mod crowd;
 mod dirty;
 mod fsync;
 mod shares;
+mod trail;
 
-use io_starve_common::{class::Class, wire::LossKind};
+use io_starve_common::{class::Class, hist, wire::LossKind};
 
 use crate::{
     detect::finding::{
@@ -16,10 +18,14 @@ use crate::{
             CgroupFact, CgroupMode, DevId, Hook, HostFact, Owner, Stage, Task, Topic, Verdict,
             WaitsFor,
         },
-        snapshot::{ClassView, DeviceView, Dist, OwnerName, OwnerView, Snapshot, WaiterView},
+        snapshot::{
+            ClassView, DeviceView, Dist, OwnerName, OwnerView, Places, Snapshot, WaiterView,
+        },
+        trail::{ROWS, row},
     },
 };
 
+pub use self::crowd::crowded;
 pub use self::dirty::{dirty_hook, throttled};
 pub use self::fsync::{journal_hooks, quiet, serialized};
 pub use self::shares::shared;
@@ -47,6 +53,7 @@ fn name(id: u64, path: &str) -> OwnerName {
         owner: Owner::Cgroup(id),
         cgroup,
         gone: false,
+        pressure: None,
     }
 }
 
@@ -130,7 +137,16 @@ fn dist(count: u64, p50: u64, p99: u64, max: u64) -> Dist {
         p50_ns: Some(p50),
         p99_ns: Some(p99),
         max_ns: Some(max),
+        rows: rows(&[(count - count / 50, p50), (count / 50, p99)]),
     }
+}
+
+fn rows(counts: &[(u64, u64)]) -> [u64; ROWS] {
+    let mut rows = [0; ROWS];
+    for (count, ns) in counts {
+        rows[row(hist::bucket(*ns) as usize)] += count;
+    }
+    rows
 }
 
 fn waiter(owner: Owner, class: Class, age_ns: u64, task: Task) -> WaiterView {
@@ -185,6 +201,13 @@ fn sda() -> DeviceView {
         iops: 300.2,
         bytes_per_s: 300.2 * 4096.0,
         waiting: [0, 62, 2],
+        places: Places {
+            dirty: Some(0),
+            held: Some(0),
+            admission: Some(0),
+            queued: Some(62),
+            device: Some(2),
+        },
         classes: vec![
             ClassView {
                 class: Class::SyncRead,
@@ -197,7 +220,7 @@ fn sda() -> DeviceView {
                     dist(1501, 6_600_000, 7 * MS, 9 * MS),
                 ],
                 waiting: [0, 14, 2],
-                oldest: Some(read),
+                oldest: Some(read.clone()),
             },
             ClassView {
                 class: Class::AsyncWrite,
@@ -222,7 +245,11 @@ fn sda() -> DeviceView {
                 ..owner_view(READER, Class::SyncRead, 300.2, [0, 14, 2])
             },
         ],
+        waiters: vec![write.clone(), read],
         oldest: Some(write),
+        oldest_ns: Some(17 * S),
+        trail: trail::ramp(17),
+        instead: None,
     }
 }
 
@@ -319,6 +346,7 @@ pub fn starving() -> Snapshot {
         verdict: "async-write of /backup.service on sda is issued nothing for 17.0 s while /reader.service is served; the scheduler prefers it".to_owned(),
         owners: vec![name(4_711, "/reader.service"), name(4_712, "/backup.service")],
         pressure: Some((98.7, 96.1)),
+        own_cpu: Some(0.021),
         ..attached()
     }
 }
@@ -328,6 +356,10 @@ pub fn healthy() -> Snapshot {
     let mut device = sda();
     device.waiting = [0, 1, 2];
     device.oldest = None;
+    device.waiters.clear();
+    device.oldest_ns = Some(4 * MS);
+    device.places.queued = Some(1);
+    device.trail = trail::ramp(0);
     for class in &mut device.classes {
         class.waiting = [0, 0, 1];
         class.oldest = None;
@@ -388,84 +420,6 @@ pub fn lossy() -> Snapshot {
     snap.devices[0].scheduler = None;
     snap.devices[0].tunables.clear();
     snap.pressure = None;
-    snap
-}
-
-/// 30 disks, 200 owners on one of them, names that nobody should have.
-pub fn crowded() -> Snapshot {
-    let mut snap = starving();
-    let hostile = [
-        "/evil\u{1b}[2J\u{202e}gpj.service",
-        "/备份.service",
-        "/e\u{301}tage\u{200b}.service",
-    ];
-    for i in 0..200 {
-        let id = 10_000 + i;
-        let path = match i {
-            0..3 => hostile[i as usize].to_owned(),
-            _ => format!(
-                "/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod{i:08x}_1f.slice/cri-containerd-{i:016x}.scope"
-            ),
-        };
-        let mut name = name(id, &path);
-        name.gone = i % 7 == 0;
-        snap.owners.push(name);
-        let class = Class::ALL[(i % 6) as usize];
-        let mut view = owner_view(
-            Owner::Cgroup(id),
-            class,
-            (i * 37 % 400) as f64,
-            [i % 3, i % 5, i % 2],
-        );
-        view.oldest_ns = (i % 4 > 0).then_some((i * 91 % 800) * MS);
-        snap.devices[0].owners.push(view);
-    }
-    for i in 0..29u32 {
-        let oldest = WaiterView {
-            waits_for: Some(WaitsFor::Wbt),
-            stage: Stage::Admission,
-            ..waiter(
-                Owner::Cgroup(10_000 + u64::from(i)),
-                Class::AsyncWrite,
-                u64::from(i) * 33 * MS,
-                task(i, "a\u{1b}b\u{202e}c"),
-            )
-        };
-        let mut device = sda();
-        device.dev = DevId::new(259, i);
-        device.name = if i == 3 {
-            "dm-3 (vg-the\u{7}very long name of it)".to_owned()
-        } else {
-            format!("nvme{i}n1")
-        };
-        device.scheduler = if i % 2 == 0 {
-            Some("none".to_owned())
-        } else {
-            None
-        };
-        device.iops = f64::from(i) * 12_345.6;
-        device.bytes_per_s = f64::from(i) * 1.2e9;
-        device.oldest = (i % 3 > 0).then_some(oldest);
-        snap.devices.push(device);
-    }
-    snap.devices.sort_by(|a, b| a.name.cmp(&b.name));
-    for i in 0..6 {
-        snap.findings.insert(
-            1,
-            Finding {
-                id: format!("device-stall-259:{i}-{i}"),
-                kind: Kind::DeviceStall,
-                severity: Severity::Info,
-                device: Some(DevId::new(259, i)),
-                victim: Owner::Cgroup(10_000 + u64::from(i)),
-                culprits: vec![],
-                mechanism: Mechanism::Device,
-                stage: Place::Device,
-                ..starved()
-            },
-        );
-    }
-    fsync::crowd(&mut snap);
     snap
 }
 

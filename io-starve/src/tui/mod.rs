@@ -1,10 +1,17 @@
 //! The live screen. Snapshots go in, keys change what of them is shown; nothing is measured or computed here.
 //!
-//! [`app`] and [`keys`] are pure, [`view`] draws them into whatever area it is given, [`terminal`] holds the real
-//! terminal. [`run`] is the only place that waits.
+//! [`app`] and [`bindings`] are pure, [`view`] draws them into whatever area it is given, [`terminal`] holds the real
+//! terminal. [`run`] is the only place that waits. What the screen cannot do by itself it asks for: [`request`].
 
+mod acts;
 pub mod app;
+pub mod bindings;
+pub mod filter;
+pub mod history;
 pub mod keys;
+pub mod orders;
+pub mod pages;
+pub mod request;
 pub mod terminal;
 pub mod theme;
 pub mod view;
@@ -24,26 +31,26 @@ use std::{
     time::Duration,
 };
 
-use crossterm::event::{Event, EventStream};
+use crossterm::event::{Event, EventStream, MouseButton, MouseEvent, MouseEventKind};
 use futures_core::Stream;
 use jiff::tz::TimeZone;
 use ratatui::{Terminal, backend::CrosstermBackend, layout::Rect};
 use rustix::process;
 use tokio::{
     signal::unix::{Signal, SignalKind, signal},
-    sync::watch,
+    sync::{mpsc, watch},
 };
 
+pub use self::app::Mode;
 use self::{
     app::{App, Extent},
-    keys::{Action, Key},
+    bindings::{Action, Context, on_key},
+    keys::Key,
+    request::{Request, Update},
     terminal::Guard,
     theme::Theme,
     view::Look,
 };
-use crate::model::snapshot::Snapshot;
-
-pub use self::app::Mode;
 
 /// How the screen is to be shown.
 #[derive(Debug, Clone)]
@@ -114,14 +121,18 @@ fn cannot(doing: &'static str) -> impl FnOnce(io::Error) -> TuiError {
     move |source| TuiError::Terminal { doing, source }
 }
 
-/// Shows the snapshots of `feed` until the user quits or the process is told to end (SIGINT, SIGTERM, SIGHUP,
+/// Shows what comes from `feed`, and asks through `requests`, until the user quits or the process is told to end (SIGINT, SIGTERM, SIGHUP,
 /// SIGQUIT). When the sender is dropped the last snapshot stays on screen, marked as ended. Needs a tokio runtime with
 /// I/O and time; drawing waits for the terminal, so that what must not wait belongs on another thread.
 ///
 /// # Errors
 /// [`TuiError`]; the terminal has been given back by then, after a panic too.
-pub async fn run(feed: watch::Receiver<Arc<Snapshot>>, options: Options) -> Result<(), TuiError> {
-    caught(show(feed, options)).await
+pub async fn run(
+    feed: watch::Receiver<Update>,
+    requests: mpsc::Sender<Request>,
+    options: Options,
+) -> Result<(), TuiError> {
+    caught(show(feed, requests, options)).await
 }
 
 /// Makes a panic of the screen its error, so that whoever feeds it can end in order. The panic hook has told its message.
@@ -135,7 +146,11 @@ async fn caught(screen: impl Future<Output = Result<(), TuiError>>) -> Result<()
     .await
 }
 
-async fn show(mut feed: watch::Receiver<Arc<Snapshot>>, options: Options) -> Result<(), TuiError> {
+async fn show(
+    mut feed: watch::Receiver<Update>,
+    requests: mpsc::Sender<Request>,
+    options: Options,
+) -> Result<(), TuiError> {
     if !io::stdout().is_terminal() {
         return Err(TuiError::NotATerminal);
     }
@@ -147,11 +162,13 @@ async fn show(mut feed: watch::Receiver<Arc<Snapshot>>, options: Options) -> Res
         },
         time_zone: options.time_zone,
     };
-    let mut app = App::new(options.mode, Arc::clone(&feed.borrow_and_update()));
+    let first = Arc::clone(&feed.borrow_and_update().snapshot);
+    let mut app = App::new(options.mode, first);
     let guard = Guard::take().map_err(cannot("take the terminal"))?;
     let mut screen = Terminal::new(CrosstermBackend::new(io::stdout()))
         .map_err(cannot("ask for the terminal's size"))?;
     let mut events = EventStream::new();
+    let mut is_fed = true;
     loop {
         if !guard.is_held() {
             return Err(TuiError::Lost);
@@ -173,18 +190,25 @@ async fn show(mut feed: watch::Receiver<Arc<Snapshot>>, options: Options) -> Res
                 Action::Redraw
             }
             event = next(&mut events) => match event {
-                Some(Ok(Event::Key(key))) => Key::from_event(&key).map_or(Action::Nothing, keys::on_key),
+                Some(Ok(Event::Key(key))) => {
+                    let at = app.context();
+                    Key::from_event(&key).map_or(Action::Nothing, |key| on_key(key, at))
+                }
+                Some(Ok(Event::Mouse(mouse))) => on_mouse(mouse, app.context()),
                 // A new size is noticed by drawing.
-                Some(Ok(_)) => Action::Nothing,
+                Some(Ok(_)) => Action::Ignored,
                 Some(Err(source)) => return Err(cannot("read from the terminal")(source)),
                 None => return Err(cannot("read from the terminal")(io::ErrorKind::UnexpectedEof.into())),
             },
-            changed = feed.changed(), if !app.ended => {
+            changed = feed.changed(), if is_fed => {
                 match changed {
-                    Ok(()) => app.update(Arc::clone(&feed.borrow_and_update())),
-                    Err(_) => app.ended = true,
+                    Ok(()) => app.update(feed.borrow_and_update().clone()),
+                    Err(_) => {
+                        is_fed = false;
+                        app.ended = true;
+                    }
                 }
-                Action::Nothing
+                Action::Ignored
             }
         };
         match action {
@@ -195,8 +219,28 @@ async fn show(mut feed: watch::Receiver<Arc<Snapshot>>, options: Options) -> Res
                 clear(&mut screen).map_err(cannot("clear the terminal"))?;
             }
             Action::Redraw => clear(&mut screen).map_err(cannot("clear the terminal"))?,
-            other => app.apply(other),
+            Action::Ignored => {}
+            other => {
+                let Some(request) = app.apply(other) else {
+                    continue;
+                };
+                // Whoever feeds the screen is gone, or so far behind that more would not help.
+                if requests.try_send(request).is_err() {
+                    app.note = Some("this cannot be done now".to_owned());
+                }
+            }
         }
+    }
+}
+
+/// What the mouse asks for: the left button points, the wheel goes up and down.
+fn on_mouse(mouse: MouseEvent, at: Context) -> Action {
+    match mouse.kind {
+        _ if at.typing => Action::Ignored,
+        MouseEventKind::Down(MouseButton::Left) => Action::Click(mouse.column, mouse.row),
+        MouseEventKind::ScrollUp => Action::Up,
+        MouseEventKind::ScrollDown => Action::Down,
+        _ => Action::Ignored,
     }
 }
 

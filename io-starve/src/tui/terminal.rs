@@ -9,7 +9,9 @@ use std::{
 };
 
 use crossterm::{
-    cursor, execute,
+    cursor,
+    event::{DisableMouseCapture, EnableMouseCapture},
+    execute,
     terminal::{EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode, enable_raw_mode},
 };
 
@@ -47,7 +49,7 @@ impl Guard {
         disable_raw_mode()?;
         TAKEN.store(true, Ordering::SeqCst);
         enable_raw_mode()
-            .and_then(|()| execute!(io::stdout(), EnterAlternateScreen))
+            .and_then(|()| execute!(io::stdout(), EnterAlternateScreen, EnableMouseCapture))
             .inspect_err(|_| restore())
     }
 
@@ -67,7 +69,12 @@ impl Drop for Guard {
 pub fn restore() {
     if TAKEN.swap(false, Ordering::SeqCst) {
         // A terminal that is gone cannot be restored, and there is nobody to tell.
-        let _ = execute!(io::stdout(), LeaveAlternateScreen, cursor::Show);
+        let _ = execute!(
+            io::stdout(),
+            DisableMouseCapture,
+            LeaveAlternateScreen,
+            cursor::Show
+        );
         let _ = disable_raw_mode();
     }
 }

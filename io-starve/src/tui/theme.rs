@@ -83,6 +83,33 @@ impl Theme {
         }
     }
 
+    /// What the bar of places is made of: dirty, held, admission, queued, device. Neighbours differ most.
+    pub const fn places(self) -> [char; 5] {
+        if self.ascii {
+            ['w', 'h', 'a', 'Q', '.']
+        } else {
+            ['▓', '▚', '░', '█', '·']
+        }
+    }
+
+    /// Low to high, in one column.
+    pub const fn levels(self) -> [char; 8] {
+        if self.ascii {
+            ['_', '.', '-', '=', '+', '*', '%', '#']
+        } else {
+            ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█']
+        }
+    }
+
+    /// Few to many, in one column; none is blank.
+    pub const fn shades(self) -> [char; 4] {
+        if self.ascii {
+            ['.', '+', '*', '#']
+        } else {
+            ['·', '░', '▒', '█']
+        }
+    }
+
     /// Between things of a list on one line.
     pub const fn dot(self) -> &'static str {
         if self.ascii { " | " } else { " · " }

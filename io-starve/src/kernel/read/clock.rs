@@ -11,3 +11,9 @@ pub fn realtime_ns() -> i64 {
     let t = rustix::time::clock_gettime(rustix::time::ClockId::Realtime);
     t.tv_sec * 1_000_000_000 + t.tv_nsec
 }
+
+/// CPU time of this process so far, all threads, in ns.
+pub fn own_cpu_ns() -> u64 {
+    let t = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64
+}

@@ -9,7 +9,7 @@ fn dirty_memory_looks_as_reviewed() {
         let look = look(color, !color);
         at_every_size(&fixtures::throttled(), Mode::Live, &look, keys)
     };
-    let dirty = [Key::Char('6')];
+    let dirty = [Key::Char('4')];
     // Beside those of the other pages.
     insta::with_settings!({ snapshot_path => "../snapshots" }, {
         insta::assert_snapshot!("dirty_throttled", shown(&dirty, true));
@@ -24,7 +24,7 @@ fn nobody_paused_is_told_from_not_seen() {
         let mut snap = fixtures::healthy();
         snap.hooks.extend(verdict.map(fixtures::dirty_hook));
         let mut app = app(snap);
-        press(&mut app, &[Key::Char('6')]);
+        press(&mut app, &[Key::Char('4')]);
         screen(&mut app, 160, 24)
     };
     let via = "tp_btf".to_owned();
@@ -42,7 +42,7 @@ fn nobody_paused_is_told_from_not_seen() {
 #[test]
 fn a_long_page_can_be_scrolled() {
     let mut app = app(fixtures::throttled());
-    press(&mut app, &[Key::Char('6')]);
+    press(&mut app, &[Key::Char('4')]);
     let first = screen(&mut app, 40, 10);
     assert!(first.contains("more lines below"), "{first}");
     press(&mut app, &[Key::End]);
@@ -62,7 +62,7 @@ fn loop_devices_on_which_nobody_is_paused_are_counted_only() {
     };
     let page = |snap: &Snapshot| {
         let mut app = app(snap.clone());
-        press(&mut app, &[Key::Char('6')]);
+        press(&mut app, &[Key::Char('4')]);
         screen(&mut app, 120, 40)
     };
     snap.loops.extend([quiet.clone(), quiet.clone()]);

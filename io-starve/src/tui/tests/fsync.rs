@@ -3,9 +3,13 @@
 use super::*;
 use crate::model::observation::{CgroupMode, Hook, Verdict};
 
+fn fsync_index(app: &App) -> Option<usize> {
+    app.fsync_index(&app.fsync_order())
+}
+
 fn page(snapshot: Snapshot, width: u16, height: u16) -> String {
     let mut app = app(snapshot);
-    press(&mut app, &[Key::Char('4')]);
+    press(&mut app, &[Key::Char('3')]);
     screen(&mut app, width, height)
 }
 
@@ -93,7 +97,7 @@ fn no_number_of_a_limit_is_cut() {
     let whole = ["wbps=262144", "rbps=1048576", "riops=100"];
     let mut seen = 0;
     for width in view::MIN_WIDTH..200 {
-        for key in ['2', '4'] {
+        for key in ['2', '3'] {
             let mut app = app(fixtures::serialized());
             press(&mut app, &[Key::Char(key)]);
             let shown = screen(&mut app, width, 40);
@@ -115,8 +119,8 @@ fn no_number_of_a_limit_is_cut() {
 #[test]
 fn the_selected_fsync_stays_selected_when_it_ends_and_is_read_to_its_end() {
     let mut app = app(fixtures::serialized());
-    press(&mut app, &[Key::Char('4')]);
-    assert_eq!(app.fsync_index(), Some(0));
+    press(&mut app, &[Key::Char('3')]);
+    assert_eq!(fsync_index(&app), Some(0));
     press(&mut app, &[Key::Down, Key::Enter]);
     let read = screen(&mut app, 80, 24);
     assert!(
@@ -127,19 +131,19 @@ fn the_selected_fsync_stays_selected_when_it_ends_and_is_read_to_its_end() {
     let mut ended = later.fsyncs.remove(1);
     ended.running = false;
     later.fsyncs.insert(3, ended);
-    app.update(Arc::new(later.clone()));
-    assert_eq!(app.fsync_index(), Some(3));
+    app.update(shown(Arc::new(later.clone())));
+    assert_eq!(fsync_index(&app), Some(3));
     later.fsyncs.remove(3);
-    app.update(Arc::new(later));
-    assert!(screen(&mut app, 80, 24).contains("no longer kept"));
+    app.update(shown(Arc::new(later)));
+    assert!(screen(&mut app, 80, 24).contains("is not kept at this moment"));
     press(&mut app, &[Key::Esc]);
-    assert_eq!((app.view, app.fsync_index()), (View::Fsync, Some(0)));
+    assert_eq!((app.view, fsync_index(&app)), (View::Fsync, Some(0)));
     press(&mut app, &vec![Key::Down; 50]);
-    assert_eq!(app.fsync_index(), Some(5));
+    assert_eq!(fsync_index(&app), Some(5));
     press(&mut app, &[Key::Tab]);
-    assert_eq!(app.view, View::Coverage);
+    assert_eq!(app.view, View::Dirty);
     press(&mut app, &[Key::BackTab, Key::BackTab]);
-    assert_eq!(app.view, View::Findings);
+    assert_eq!(app.view, View::Device);
 }
 
 #[test]

@@ -25,7 +25,8 @@ pub fn table(screen: &Screen<'_>, width: usize, rows: usize) -> Vec<Line<'static
     let style = screen.style(Role::Plain);
     let ellipsis = screen.look.theme.ellipsis();
     let mechanism = if width >= 60 { 14 } else { 0 };
-    let room = width.saturating_sub(2 + 4 + mechanism + 9);
+    let psi = if width >= 79 { 14 } else { 0 };
+    let room = width.saturating_sub(2 + 4 + mechanism + psi + 9);
     let shown = || blame.iter().take(rows).map(|b| b.edge);
     // Victims have one width, so that culprits stand below each other.
     let longest =
@@ -52,10 +53,22 @@ pub fn table(screen: &Screen<'_>, width: usize, rows: usize) -> Vec<Line<'static
                 .text(" ", style)
                 .column(b.edge.mechanism.name(), n - 1, Align::Left, style),
         };
+        let row = match psi {
+            0 => row,
+            n => row.column(&pressure(screen, b.edge.victim), n, Align::Left, style),
+        };
         out.push(
             row.column(&format::duration(b.ns), 9, Align::Right, style)
                 .line(),
         );
     }
     out
+}
+
+/// PSI of the one who waits, as its column says.
+fn pressure(screen: &Screen<'_>, owner: crate::model::observation::Owner) -> String {
+    match screen.snap.pressure_of(owner) {
+        Some((some, full)) => format!("psi {some:.0}/{full:.0} %"),
+        None => String::new(),
+    }
 }

@@ -8,6 +8,7 @@ use super::{
 };
 use crate::{
     detect::{
+        explain,
         finding::{CloseReason, Confidence, Evidence, Finding, Place, Rule, SyncNote},
         fsync_words, words,
     },
@@ -69,6 +70,15 @@ pub fn finding(screen: &Screen<'_>, finding: &Finding, width: usize) -> Vec<Line
                 .then(|| format!("{}: {}", screen.owner(owner), aliases.join(", ")))
         });
     labelled(screen, &mut out, "names", names, width);
+    out.push(Line::default());
+    let explained = explain(finding.kind).split("\n\n");
+    labelled(
+        screen,
+        &mut out,
+        "meaning",
+        explained.map(str::to_owned),
+        width,
+    );
     out
 }
 

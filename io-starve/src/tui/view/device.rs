@@ -5,7 +5,9 @@ use ratatui::text::Line;
 
 use super::{
     Screen, details,
+    part::Part,
     text::{Align, width as text_width, window},
+    times,
 };
 use crate::{
     detect::fsync_words,
@@ -14,11 +16,11 @@ use crate::{
         snapshot::{DeviceView, Dist, HoldView, OwnerView},
     },
     output::{format, text::journal as words},
-    tui::{app::Extent, theme::Role},
+    tui::{app::Hit, theme::Role},
 };
 
-/// The page, and how many owners it has room for.
-pub fn page(screen: &Screen<'_>, width: usize, room: usize) -> (Vec<Line<'static>>, Extent) {
+/// The page.
+pub fn page(screen: &Screen<'_>, width: usize, room: usize) -> Part {
     let Some(device) = screen.app.device() else {
         let out = vec![
             screen.bar("disk", "", width),
@@ -32,13 +34,7 @@ pub fn page(screen: &Screen<'_>, width: usize, room: usize) -> (Vec<Line<'static
                 )
                 .line(),
         ];
-        return (
-            out,
-            Extent {
-                page: 1,
-                max_scroll: 0,
-            },
-        );
+        return Part::of(out);
     };
     let order = screen.app.device_order();
     let at = order
@@ -47,37 +43,36 @@ pub fn page(screen: &Screen<'_>, width: usize, room: usize) -> (Vec<Line<'static
         .unwrap_or(0)
         + 1;
     let title = format!("disk {} ({})", screen.safe(&device.name), device.dev);
-    let note = format!("{at} of {}, Left/Right", order.len());
-    let mut out = vec![screen.bar(&title, &note, width)];
+    let note = format!("{at} of {}, [ ]", order.len());
+    let mut out = Part::of(vec![screen.bar(&title, &note, width)]);
     if room >= 14 {
         let mut about = details::device(screen, device, width);
-        about.truncate(if room >= 24 { 6 } else { 3 });
+        about.truncate(if room >= 24 { 4 } else { 2 });
         out.extend(about);
     }
     if room >= 12 {
         out.extend(stages(screen, device, width, room / 3));
     }
+    if room >= 30 && width >= 79 {
+        out.extend(times::heat(screen, device, width));
+    }
+    if room >= 20 {
+        let waiters = times::waiters(screen, device, width);
+        out.extend(waiters.into_iter().take(1 + room / 8));
+    }
     let owners = screen.app.owner_order(device);
     let title = format!("owners: {}", owners.len());
-    out.push(screen.bar(
-        &title,
-        &format!("s sort: {}", screen.app.owner_sort.name()),
-        width,
-    ));
+    let note = format!("Enter: times, s sort: {}", screen.app.owner_sort.name());
+    out.push(screen.bar(&title, &note, width));
     let left = room.saturating_sub(out.len());
-    let (lines, page) = table(screen, device, &owners, width, left);
-    out.extend(lines);
-    (
-        out,
-        Extent {
-            page,
-            max_scroll: 0,
-        },
-    )
+    let table = table(screen, device, &owners, width, left);
+    out.page = table.page;
+    out.append(table);
+    out
 }
 
 /// Times of every stage by class; a stage that nothing left in the window has none.
-fn stages(
+pub fn stages(
     screen: &Screen<'_>,
     device: &DeviceView,
     width: usize,
@@ -118,6 +113,7 @@ fn stages(
                 p50_ns,
                 p99_ns,
                 max_ns,
+                rows: _,
             } = class.stages[stage.index()];
             let times = if with_p99 {
                 vec![p50_ns, p99_ns, max_ns]
@@ -274,7 +270,7 @@ fn table(
     owners: &[&OwnerView],
     width: usize,
     room: usize,
-) -> (Vec<Line<'static>>, usize) {
+) -> Part {
     let columns: Vec<_> = COLUMNS.iter().filter(|c| width >= c.from).collect();
     let fixed: usize = columns.iter().map(|c| c.room).sum();
     let class = if width >= 79 { 12 } else { 0 };
@@ -287,11 +283,11 @@ fn table(
     for column in &columns {
         head = head.column(column.head, column.room, Align::Right, style);
     }
-    let mut out = vec![head.line()];
+    let mut out = Part::of(vec![head.line()]);
     let rows = room.saturating_sub(1);
     let chosen = screen.app.owner_index(owners);
     let holds = holds(screen, device, owners);
-    let mut body = Vec::new();
+    let mut body = Part::default();
     let mut shown = (0, 0);
     for (i, owner) in owners.iter().enumerate() {
         let selected = i == chosen;
@@ -314,7 +310,7 @@ fn table(
             row = row.column(&(column.figure)(owner), column.room, Align::Right, style);
         }
         let first = body.len();
-        body.push(row.line());
+        body.push_hit([row.line()], &Hit::Owner(owner.owner, owner.class));
         let held_here = holds.iter().filter(|(at, _)| *at == i);
         body.extend(held_here.map(|(_, h)| held(screen, h, owner.owner, width)));
         if selected {
@@ -322,6 +318,7 @@ fn table(
         }
     }
     let start = window(body.len(), shown.0, shown.1, rows);
-    out.extend(body.into_iter().skip(start).take(rows));
-    (out, rows.max(1))
+    out.append(body.window(start, rows));
+    out.page = rows.max(1);
+    out
 }

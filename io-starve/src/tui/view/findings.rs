@@ -4,13 +4,14 @@ use ratatui::text::Line;
 
 use super::{
     Screen, details, header,
+    part::Part,
     text::{Align, window},
 };
 use crate::{
     detect::finding::{CloseReason, Finding},
     output::format,
     tui::{
-        app::{Extent, Target},
+        app::{Hit, Target},
         theme::Role,
     },
 };
@@ -19,28 +20,29 @@ use crate::{
 const NARROW: usize = 64;
 
 /// The list in `room` lines, and a bar above it where `bar` says so.
-pub fn list(screen: &Screen<'_>, width: usize, room: usize, bar: bool) -> Vec<Line<'static>> {
+pub fn list(screen: &Screen<'_>, width: usize, room: usize, bar: bool) -> Part {
     let findings = &screen.snap.findings;
     let open = findings.iter().filter(|f| f.closed.is_none()).count();
     let tall = bar && width >= NARROW;
     let room = if tall { room - room % 2 } else { room };
     let target = screen.app.target();
     let mut shown = (0, 0);
-    let mut body = Vec::new();
+    let mut body = Part::default();
     for finding in findings {
         let selected = matches!(&target, Some(Target::Finding(id)) if *id == finding.id);
         let first = body.len();
+        let hit = Hit::Target(Target::Finding(finding.id.clone()));
         if tall {
-            body.extend(two_lines(screen, finding, width, selected));
+            body.push_hit(two_lines(screen, finding, width, selected), &hit);
         } else {
-            body.push(one_line(screen, finding, width, selected));
+            body.push_hit([one_line(screen, finding, width, selected)], &hit);
         }
         if selected {
             shown = (first, body.len() - 1);
         }
     }
     let start = window(body.len(), shown.0, shown.1, room);
-    let mut out = Vec::new();
+    let mut out = Part::default();
     if bar {
         let mut notes = Vec::new();
         if open < findings.len() {
@@ -55,12 +57,12 @@ pub fn list(screen: &Screen<'_>, width: usize, room: usize, bar: bool) -> Vec<Li
         };
         out.push(screen.bar(&title, &notes.join(", "), width));
     }
-    out.extend(body.into_iter().skip(start).take(room));
+    out.append(body.window(start, room));
     out
 }
 
 /// The page of findings: the list, and the selected one as far as there is room.
-pub fn page(screen: &Screen<'_>, width: usize, room: usize) -> (Vec<Line<'static>>, Extent) {
+pub fn page(screen: &Screen<'_>, width: usize, room: usize) -> Part {
     if screen.snap.findings.is_empty() {
         let out = vec![
             screen.bar("findings: none open", "", width),
@@ -74,13 +76,7 @@ pub fn page(screen: &Screen<'_>, width: usize, room: usize) -> (Vec<Line<'static
                 )
                 .line(),
         ];
-        return (
-            out,
-            Extent {
-                page: 1,
-                max_scroll: 0,
-            },
-        );
+        return Part::of(out);
     }
     let each = if width >= NARROW { 2 } else { 1 };
     let list_room = if room >= 12 {
@@ -101,13 +97,8 @@ pub fn page(screen: &Screen<'_>, width: usize, room: usize) -> (Vec<Line<'static
             );
         }
     }
-    (
-        out,
-        Extent {
-            page: (list_room / each).max(1),
-            max_scroll: 0,
-        },
-    )
+    out.page = (list_room / each).max(1);
+    out
 }
 
 struct Words {

@@ -4,13 +4,17 @@ use ratatui::{style::Style, text::Line};
 
 use super::{
     Screen, details, followed, holds,
+    part::Part,
     text::{self, Align, Row, window},
 };
 use crate::{
     detect::fsync_words,
     model::{observation::Owner, snapshot::FsyncView, syncs::Split},
     output::{format, text::journal as words},
-    tui::{app::Extent, theme::Role},
+    tui::{
+        app::{Hit, fsync_id},
+        theme::Role,
+    },
 };
 
 /// Below this width an fsync has one line without a bar.
@@ -23,7 +27,7 @@ const BAR: usize = 12;
 const BEFORE: usize = 2 + 8 + 9 + 3 + BAR;
 
 /// The page, and how many fsyncs it has room for.
-pub fn page(screen: &Screen<'_>, width: usize, room: usize) -> (Vec<Line<'static>>, Extent) {
+pub fn page(screen: &Screen<'_>, width: usize, room: usize) -> Part {
     let snap = screen.snap;
     let each = if (NARROW..WIDE).contains(&width) {
         2
@@ -43,29 +47,18 @@ pub fn page(screen: &Screen<'_>, width: usize, room: usize) -> (Vec<Line<'static
     let fixed = holds.len() + pane.len() + owners + 1;
     let heads = usize::from(width >= WIDE);
     let list_room = (snap.fsyncs.len() * each + heads).min(room.saturating_sub(fixed));
-    let (mut out, page) = list(screen, width, list_room, each);
+    let mut out = list(screen, width, list_room, each);
     out.extend(pane);
     out.extend(holds);
     let left = room.saturating_sub(out.len());
     out.extend(holds::syncers(screen, width, left));
-    (
-        out,
-        Extent {
-            page,
-            max_scroll: 0,
-        },
-    )
+    out
 }
 
 /// For low screens: the list, the first of what is held, and owners where both leave room.
-fn low(
-    screen: &Screen<'_>,
-    width: usize,
-    room: usize,
-    each: usize,
-) -> (Vec<Line<'static>>, Extent) {
+fn low(screen: &Screen<'_>, width: usize, room: usize, each: usize) -> Part {
     let below = usize::from(!screen.snap.holds.is_empty());
-    let (mut out, page) = list(screen, width, room.saturating_sub(1 + below), each);
+    let mut out = list(screen, width, room.saturating_sub(1 + below), each);
     let held = holds::lines(screen, width, 1);
     out.truncate(room.saturating_sub(below));
     out.extend(held.into_iter().skip(1).take(below));
@@ -73,23 +66,12 @@ fn low(
     if left >= 3 {
         out.extend(holds::syncers(screen, width, left));
     }
-    (
-        out,
-        Extent {
-            page,
-            max_scroll: 0,
-        },
-    )
+    out
 }
 
-/// A bar and `room` lines at most, and how many fsyncs these are.
-fn list(
-    screen: &Screen<'_>,
-    width: usize,
-    room: usize,
-    each: usize,
-) -> (Vec<Line<'static>>, usize) {
-    let fsyncs = &screen.snap.fsyncs;
+/// A bar and `room` lines at most.
+fn list(screen: &Screen<'_>, width: usize, room: usize, each: usize) -> Part {
+    let fsyncs = screen.app.fsync_order();
     let running = fsyncs.iter().filter(|f| f.running).count();
     let title = match (running, fsyncs.len() - running) {
         (0, 0) => "fsync: nothing slow".to_owned(),
@@ -102,30 +84,33 @@ fn list(
         for line in text::wrap(&followed::healthy(screen), width) {
             out.push(screen.row().text(line, screen.style(Role::Plain)).line());
         }
-        return (out, 1);
+        return Part::of(out);
     }
-    let note = if width >= NARROW {
-        legend(screen)
-    } else {
-        String::new()
+    let order = format!("s sort: {}", screen.app.fsync_sort.name());
+    let note = match width {
+        WIDE.. => format!("{}{}{order}", legend(screen), screen.look.theme.dot()),
+        NARROW.. => legend(screen),
+        _ => String::new(),
     };
-    let mut out = vec![screen.bar(&title, &note, width)];
+    let mut out = Part::of(vec![screen.bar(&title, &note, width)]);
     if width >= WIDE && room > 2 {
         out.push(heads(screen, width));
     }
     let page = (room.saturating_sub(out.len() - 1) / each).max(1);
-    let chosen = screen.app.fsync_index().unwrap_or(0);
+    let chosen = screen.app.fsync_index(&fsyncs).unwrap_or(0);
     let start = window(fsyncs.len(), chosen, chosen, page);
     for (i, f) in fsyncs.iter().enumerate().skip(start).take(page) {
         let selected = i == chosen;
+        let hit = Hit::Fsync(fsync_id(f));
         match width {
-            WIDE.. => out.push(wide(screen, f, width, selected)),
-            NARROW.. => out.extend(two_lines(screen, f, width, selected)),
-            _ => out.push(narrow(screen, f, width, selected)),
+            WIDE.. => out.push_hit([wide(screen, f, width, selected)], &hit),
+            NARROW.. => out.push_hit(two_lines(screen, f, width, selected), &hit),
+            _ => out.push_hit([narrow(screen, f, width, selected)], &hit),
         }
     }
     out.truncate(room + 1);
-    (out, page)
+    out.page = page;
+    out
 }
 
 fn legend(screen: &Screen<'_>) -> String {

@@ -4,6 +4,7 @@ use ratatui::text::Line;
 
 use super::{
     Screen,
+    part::Part,
     text::{self, Align},
 };
 use crate::{
@@ -13,7 +14,11 @@ use crate::{
         snapshot::Snapshot,
     },
     output::format,
-    tui::{app::Mode, theme::Role},
+    tui::{
+        app::{Hit, Mode},
+        pages::{PAGES, Page, View},
+        theme::Role,
+    },
 };
 
 /// The state in one word.
@@ -61,9 +66,10 @@ pub fn missing(snap: &Snapshot) -> impl Iterator<Item = &Hook> {
 }
 
 /// The lines, for a screen of this size.
-pub fn lines(screen: &Screen<'_>, width: usize, height: u16) -> Vec<Line<'static>> {
-    let mut out = vec![first(screen, width)];
+pub fn part(screen: &Screen<'_>, width: usize, height: u16) -> Part {
+    let mut out = Part::of(vec![first(screen, width)]);
     if height >= 14 {
+        out.append(tabs(screen, width));
         out.push(second(screen, width));
     }
     let mut questions = Vec::new();
@@ -95,6 +101,40 @@ pub fn lines(screen: &Screen<'_>, width: usize, height: u16) -> Vec<Line<'static
     out
 }
 
+/// The pages with their keys; the present one reversed. Where there is no room for all names, only that of the present one.
+fn tabs(screen: &Screen<'_>, width: usize) -> Part {
+    let name = |page: &Page| {
+        let open = screen.snap.findings.iter();
+        let open = open.filter(|f| f.closed.is_none()).count();
+        match page.view {
+            View::Findings if open > 0 => format!("{} ({open})", page.name),
+            _ => page.name.to_owned(),
+        }
+    };
+    let all: usize = PAGES.iter().map(|p| text::width(&name(p)) + 5).sum();
+    let mut row = screen.row();
+    let mut hits = Vec::new();
+    for page in PAGES {
+        let key = page.view.key();
+        let here = page.view == screen.app.view;
+        let label = if all <= width || here {
+            format!(" {key} {} ", name(page))
+        } else {
+            format!(" {key} ")
+        };
+        let from = row.width();
+        let style = screen.selectable(if here { Role::Strong } else { Role::Dim }, here);
+        row = row.text(label, style);
+        let column = |n: usize| u16::try_from(n).unwrap_or(u16::MAX);
+        hits.push((0, Hit::Tab(page.view, column(from), column(row.width()))));
+        row = row.text(" ", screen.style(Role::Plain));
+    }
+    Part {
+        hits,
+        ..Part::of(vec![row.line()])
+    }
+}
+
 fn first(screen: &Screen<'_>, width: usize) -> Line<'static> {
     let (app, snap) = (screen.app, screen.snap);
     let mode = match &app.mode {
@@ -107,10 +147,7 @@ fn first(screen: &Screen<'_>, width: usize) -> Line<'static> {
     } else {
         mode
     };
-    let paused = app.behind_ns().map(|behind| match behind {
-        0 => "PAUSED ".to_owned(),
-        _ => format!("PAUSED, {} behind ", format::duration(behind)),
-    });
+    let marks = marks(screen);
     // What was recorded may be of another day.
     let time = match app.mode {
         Mode::Replay { .. } | Mode::Demo { .. } if width >= 80 => {
@@ -118,7 +155,7 @@ fn first(screen: &Screen<'_>, width: usize) -> Line<'static> {
         }
         _ => screen.clock(snap.mono_ns),
     };
-    let mark = paused.as_deref().unwrap_or_default();
+    let mark = marks.as_str();
     // The mark and the time are never cut, the mode only after the machine's name.
     let fixed = text::width(mark) + time.len() + 2;
     let mode = text::cut(
@@ -155,6 +192,29 @@ fn first(screen: &Screen<'_>, width: usize) -> Line<'static> {
         .line()
 }
 
+/// What is not as usual, each with a dot behind it: recording, a held picture, a filter, the pace of a replay.
+fn marks(screen: &Screen<'_>) -> String {
+    let app = screen.app;
+    let mut marks = Vec::new();
+    if app.status.recording.is_some() {
+        marks.push("REC".to_owned());
+    }
+    if !app.filter.is_empty() && !app.typing {
+        marks.push(format!("/{}", screen.safe(&app.filter)));
+    }
+    let play = app.status.play.filter(|_| !app.ended);
+    marks.extend(match (app.behind_ns(), play) {
+        (Some(0), _) => Some("HELD".to_owned()),
+        (Some(behind), _) => Some(format!("HELD, {} back", format::duration(behind))),
+        (None, Some(play)) if play.seeking => Some("SEEKING".to_owned()),
+        (None, Some(play)) if play.held => Some("HELD".to_owned()),
+        (None, Some(play)) if play.speed != 1.0 => Some(format!("x{}", play.speed)),
+        (None, _) => None,
+    });
+    let dot = screen.look.theme.dot();
+    marks.into_iter().map(|mark| mark + dot).collect()
+}
+
 fn second(screen: &Screen<'_>, width: usize) -> Line<'static> {
     let snap = screen.snap;
     let dot = screen.look.theme.dot();
@@ -178,7 +238,10 @@ fn second(screen: &Screen<'_>, width: usize) -> Line<'static> {
     };
     let (loss, loss_role) = match snap.loss_total() {
         0 => ("nothing lost".to_owned(), Role::Plain),
-        n => (format!("LOST {} (key 5)", format::count(n)), Role::Warning),
+        n => (
+            format!("LOST {} (key {})", format::count(n), View::Coverage.key()),
+            Role::Warning,
+        ),
     };
     let pressure = snap
         .pressure

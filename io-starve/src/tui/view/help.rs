@@ -6,7 +6,11 @@ use super::{
     Screen,
     text::{self, Align},
 };
-use crate::tui::{keys::BINDINGS, theme::Role};
+use crate::tui::{
+    bindings::{Context, bindings},
+    pages::PAGES,
+    theme::Role,
+};
 
 const WORDS: [(&str, &str); 13] = [
     (
@@ -51,10 +55,30 @@ const WORDS: [(&str, &str); 13] = [
 /// The page.
 pub fn lines(screen: &Screen<'_>, width: usize) -> Vec<Line<'static>> {
     let mut out = Vec::new();
-    for binding in BINDINGS {
+    for page in PAGES {
+        pair(
+            screen,
+            &mut out,
+            &page.view.key().to_string(),
+            page.help,
+            width,
+        );
+    }
+    let at = Context {
+        typing: false,
+        ..screen.app.context()
+    };
+    for binding in bindings(at) {
         let keys: Vec<_> = binding.keys.iter().map(|k| k.name()).collect();
         pair(screen, &mut out, &keys.join(" "), binding.help, width);
     }
+    pair(
+        screen,
+        &mut out,
+        "mouse",
+        "a click selects, a second one opens; tabs too; with Shift the terminal selects text",
+        width,
+    );
     out.push(Line::default());
     for (word, meaning) in WORDS {
         pair(screen, &mut out, word, meaning, width);

@@ -8,21 +8,29 @@ mod devices;
 mod dirty;
 mod findings;
 mod followed;
+mod footer;
 mod fsync;
 mod header;
 mod help;
 mod holds;
 mod names;
+mod overview;
+mod part;
 mod shares;
+mod spark;
 mod text;
+mod times;
 
 use jiff::tz::TimeZone;
 use ratatui::{Frame, layout::Rect, style::Style, text::Line, widgets::Paragraph};
 
-use self::text::{Align, Row};
+use self::{
+    part::Part,
+    text::{Align, Row},
+};
 use super::{
-    app::{App, Extent, View},
-    keys::BINDINGS,
+    app::{App, Extent},
+    pages::View,
     theme::{Role, Theme},
 };
 use crate::model::snapshot::Snapshot;
@@ -54,18 +62,25 @@ pub fn draw(frame: &mut Frame<'_>, app: &App, look: &Look) -> Extent {
         return Extent::default();
     }
     let width = usize::from(area.width);
-    let mut top = header::lines(&screen, width, area.height);
-    let footer = screen.footer(width);
-    let body = area.height.saturating_sub(1).saturating_sub(lines_of(&top));
-    let (lines, extent) = screen.body(width, usize::from(body));
-    top.extend(lines);
+    let mut all = header::part(&screen, width, area.height);
+    let room = usize::from(area.height - 1).saturating_sub(all.len());
+    let body = screen.body(width, room);
+    let (page, max_scroll) = (body.page, body.max_scroll);
+    all.append(body);
+    let hits = all.hits.into_iter();
+    let hits = hits.map(|(at, hit)| (u16::try_from(at).unwrap_or(u16::MAX), hit));
+    let extent = Extent {
+        page,
+        max_scroll,
+        hits: hits.filter(|(at, _)| *at < area.height - 1).collect(),
+    };
     put(
         frame,
         Rect {
             height: area.height - 1,
             ..area
         },
-        top,
+        all.lines,
     );
     put(
         frame,
@@ -74,17 +89,13 @@ pub fn draw(frame: &mut Frame<'_>, app: &App, look: &Look) -> Extent {
             height: 1,
             ..area
         },
-        vec![footer],
+        vec![footer::line(&screen, width)],
     );
     extent
 }
 
 fn put(frame: &mut Frame<'_>, area: Rect, lines: Vec<Line<'static>>) {
     frame.render_widget(Paragraph::new(lines), area);
-}
-
-fn lines_of(lines: &[Line<'_>]) -> u16 {
-    u16::try_from(lines.len()).unwrap_or(u16::MAX)
 }
 
 /// What every part of the screen draws from.
@@ -133,41 +144,38 @@ impl Screen<'_> {
         row.text(fill + &note, self.style(Role::Dim)).line()
     }
 
-    fn body(&self, width: usize, room: usize) -> (Vec<Line<'static>>, Extent) {
+    fn body(&self, width: usize, room: usize) -> Part {
         if self.app.help {
             return self.scrolled(self.bar("keys", "", width), help::lines(self, width), room);
         }
         match self.app.view {
-            View::Overview | View::Findings if self.app.details => match self.app.finding() {
-                Some(finding) => {
-                    let title = format!("finding {}", self.safe(&finding.id));
-                    self.scrolled(
-                        self.bar(&title, "", width),
-                        details::finding(self, finding, width),
-                        room,
-                    )
-                }
-                None => self.scrolled(
-                    self.bar("finding", "", width),
-                    vec![
-                        self.row()
-                            .text("This finding is no longer kept.", self.style(Role::Plain))
-                            .line(),
-                    ],
-                    room,
-                ),
-            },
-            View::Fsync if self.app.details => {
-                let lines = match self.app.fsync() {
-                    Some(f) => fsync::in_full(self, f, width),
-                    None => {
-                        let gone = "This fsync is no longer kept.";
-                        vec![self.row().text(gone, self.style(Role::Plain)).line()]
-                    }
+            View::Overview | View::Findings if self.app.details => {
+                let Some(finding) = self.app.finding() else {
+                    return self.gone("finding", width, room);
                 };
+                let title = format!("finding {}", self.safe(&finding.id));
+                let lines = details::finding(self, finding, width);
+                self.scrolled(self.bar(&title, "", width), lines, room)
+            }
+            View::Fsync if self.app.details => {
+                let Some(f) = self.app.fsync() else {
+                    return self.gone("fsync", width, room);
+                };
+                let lines = fsync::in_full(self, f, width);
                 self.scrolled(self.bar("fsync", "", width), lines, room)
             }
-            View::Overview => self.overview(width, room),
+            View::Device if self.app.details => {
+                let Some(d) = self.app.device() else {
+                    return self.gone("disk", width, room);
+                };
+                let title = format!("disk {} in full", self.safe(&d.name));
+                self.scrolled(
+                    self.bar(&title, "", width),
+                    times::lines(self, d, width),
+                    room,
+                )
+            }
+            View::Overview => overview::page(self, width, room),
             View::Fsync => fsync::page(self, width, room),
             View::Dirty => self.scrolled(
                 self.bar(&dirty::title(self), "", width),
@@ -189,13 +197,15 @@ impl Screen<'_> {
         }
     }
 
+    /// What was being read and is not in the snapshot.
+    fn gone(&self, what: &str, width: usize, room: usize) -> Part {
+        let words = format!("This {what} is not kept at this moment.");
+        let line = self.row().text(words, self.style(Role::Plain)).line();
+        self.scrolled(self.bar(what, "", width), vec![line], room)
+    }
+
     /// A text under its bar, from the line that it is scrolled to.
-    fn scrolled(
-        &self,
-        bar: Line<'static>,
-        lines: Vec<Line<'static>>,
-        room: usize,
-    ) -> (Vec<Line<'static>>, Extent) {
+    fn scrolled(&self, bar: Line<'static>, lines: Vec<Line<'static>>, room: usize) -> Part {
         let page = room.saturating_sub(1);
         let max_scroll = lines.len().saturating_sub(page);
         let scroll = self.app.scroll.min(max_scroll);
@@ -207,64 +217,11 @@ impl Screen<'_> {
             let more = format!("  {} more lines below, Down", hidden + 1);
             out.push(self.row().text(more, self.style(Role::Dim)).line());
         }
-        (
-            out,
-            Extent {
-                page: page.max(1),
-                max_scroll,
-            },
-        )
-    }
-
-    /// Findings, the selected one in short, who waited for whom, disks.
-    fn overview(&self, width: usize, room: usize) -> (Vec<Line<'static>>, Extent) {
-        let bars = room >= 12;
-        let list_room = (room / 4).max(2);
-        let mut out = findings::list(self, width, list_room, bars);
-        if room >= 15 {
-            let pane_room = if room >= 26 { room / 3 } else { 5 };
-            let mut pane = details::selected(self, width);
-            if pane.len() > pane_room {
-                pane.truncate(pane_room);
-            }
-            out.extend(pane);
+        Part {
+            page: page.max(1),
+            max_scroll,
+            ..Part::of(out)
         }
-        let blame = if room >= 15 {
-            blame::table(self, width, if room >= 26 { 5 } else { 2 })
-        } else {
-            Vec::new()
-        };
-        // The least that shows a disk with its classes.
-        if room.saturating_sub(out.len() + blame.len()) >= 6 {
-            out.extend(blame);
-        }
-        let left = room.saturating_sub(out.len());
-        let (devices, page) = devices::table(self, width, left, bars);
-        out.extend(devices);
-        (
-            out,
-            Extent {
-                page,
-                max_scroll: 0,
-            },
-        )
-    }
-
-    fn footer(&self, width: usize) -> Line<'static> {
-        let mut row = self.row();
-        for binding in BINDINGS {
-            let (Some(hint), Some(key)) = (binding.hint, binding.keys.first()) else {
-                continue;
-            };
-            let key = key.name();
-            if row.width() + text::width(&key) + hint.len() + 3 > width {
-                break;
-            }
-            row = row
-                .text(format!(" {key}"), self.style(Role::Strong))
-                .text(format!(" {hint} "), self.style(Role::Dim));
-        }
-        row.line()
     }
 
     /// Says what is needed, in as many words as fit.

@@ -134,7 +134,7 @@ pub const fn in_place(place: Place) -> &'static str {
 }
 
 /// What a task was found to wait for, in words.
-const fn waits_for(what: WaitsFor) -> &'static str {
+pub const fn waits_for(what: WaitsFor) -> &'static str {
     match what {
         WaitsFor::Wbt => "wbt",
         WaitsFor::Iocost => "iocost",
