@@ -64,6 +64,11 @@ impl Pipeline {
         self.model.pause_totals()
     }
 
+    /// Everything that is known at the last tick.
+    pub fn model(&self) -> &Model {
+        &self.model
+    }
+
     /// The thresholds in use.
     pub fn settings(&self) -> &Settings {
         &self.settings

@@ -8,3 +8,4 @@ mod log;
 pub mod reporter;
 pub mod sink;
 pub mod text;
+pub mod verdict;

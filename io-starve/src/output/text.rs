@@ -1,5 +1,6 @@
 //! Text for people without a screen: alerts as lines, the state as a table, the end in a sentence. Pure.
 
+pub mod columns;
 pub mod dirty;
 pub mod journal;
 
