@@ -9,6 +9,7 @@ use std::{
 };
 
 use io_starve_common::class::Class;
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::output::{Direction, Job, Output};
@@ -34,7 +35,7 @@ impl Processes {
 }
 
 /// fio's jobs in a run.
-#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, JsonSchema)]
 pub struct FioView {
     /// `fio-3.33`; empty when it is not known.
     pub version: String,
@@ -47,7 +48,7 @@ pub struct FioView {
 }
 
 /// One job.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct JobRow {
     /// Its name.
     pub name: String,
@@ -61,12 +62,21 @@ pub struct JobRow {
     pub rate: Option<String>,
     /// What it did.
     pub parts: Vec<JobPart>,
-    /// Its fsyncs and how long they took in the mean, in ns.
-    pub syncs: Option<(u64, Option<f64>)>,
+    /// Its fsyncs; null when it did none.
+    pub syncs: Option<JobSyncs>,
+}
+
+/// fsyncs of a job, by fio.
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
+pub struct JobSyncs {
+    /// How many.
+    pub count: u64,
+    /// How long one took in the mean, in ns; null when that is not known.
+    pub mean_ns: Option<f64>,
 }
 
 /// One direction of a job.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct JobPart {
     /// The class of its requests.
     pub class: Class,
@@ -85,7 +95,7 @@ pub struct JobPart {
 }
 
 /// What was seen of a job.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 #[serde(tag = "attribution", rename_all = "kebab-case")]
 pub enum Seen {
     /// It alone did this.
@@ -113,7 +123,7 @@ pub enum Seen {
 }
 
 /// Counts of fio and of io-starve.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct Agreement {
     /// The jobs.
     pub jobs: Vec<String>,
@@ -134,7 +144,7 @@ pub struct Agreement {
 }
 
 /// How two counts of bytes compare.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum AgreementVerdict {
     /// They are the same, but for half a per cent.
@@ -223,10 +233,10 @@ pub fn join(
             devices: devices.iter().map(|dev| name_of(summary, *dev)).collect(),
             rate: rate(output, job),
             parts: Vec::new(),
-            syncs: (job.sync.total_ios > 0).then_some((
-                job.sync.total_ios,
-                (job.sync.lat_ns.n > 0).then_some(job.sync.lat_ns.mean),
-            )),
+            syncs: (job.sync.total_ios > 0).then_some(JobSyncs {
+                count: job.sync.total_ios,
+                mean_ns: (job.sync.lat_ns.n > 0).then_some(job.sync.lat_ns.mean),
+            }),
         });
     }
     let together = components(&parts);

@@ -50,6 +50,37 @@ impl Axis {
     }
 }
 
+/// Counts by column.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Counts(Vec<u64>);
+
+impl Counts {
+    /// Adds to a column.
+    pub fn add(&mut self, column: usize, n: u64) {
+        if n == 0 || column >= MAX_COLUMNS {
+            return;
+        }
+        if self.0.len() <= column {
+            self.0.resize(column + 1, 0);
+        }
+        self.0[column] = self.0[column].saturating_add(n);
+    }
+
+    /// Makes one column of two.
+    pub fn halve(&mut self) {
+        let sums = self
+            .0
+            .chunks(2)
+            .map(|pair| pair.iter().fold(0u64, |a, b| a.saturating_add(*b)));
+        self.0 = sums.collect();
+    }
+
+    /// The columns; trailing ones without any may be missing.
+    pub fn columns(&self) -> &[u64] {
+        &self.0
+    }
+}
+
 /// Counts by column and row: rows are octaves of a duration.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Grid {

@@ -18,7 +18,7 @@ use crate::{
     output::alert::{Alert, Event, FindingAlert},
     pipeline::Pipeline,
 };
-use axis::{Axis, Bar, Bars, Grid};
+use axis::{Axis, Bar, Bars, Counts, Grid};
 
 /// Groups (disk, owner, class) that are told apart; later ones are summed as [`Owner::Other`].
 pub const MAX_GROUPS: usize = 512;
@@ -130,6 +130,7 @@ pub struct History {
     groups: BTreeMap<GroupKey, Sums>,
     hists: BTreeMap<(DevId, Class, Stage), Vec<u64>>,
     heats: BTreeMap<(DevId, Class, Stage), Grid>,
+    issued: BTreeMap<Owner, Counts>,
     lanes: BTreeMap<(Whose, Lane), Bars>,
     /// Of things that had no lane left.
     lanes_lost: u64,
@@ -147,6 +148,7 @@ impl History {
         self.first.get_or_insert((o.mono_ns, o.wall_ns));
         for _ in 0..self.axis.reach(self.now_ns) {
             self.heats.values_mut().for_each(Grid::halve);
+            self.issued.values_mut().for_each(Counts::halve);
         }
         let gap = self.axis.width_ns();
         self.lanes.values_mut().for_each(|bars| {
@@ -156,6 +158,7 @@ impl History {
         });
         for d in &o.groups {
             self.group(d.key).take(d);
+            self.count_issues(d.key.owner, d.issues);
         }
         for h in &o.hists {
             self.heat(h.dev, h.class, h.stage, &h.buckets);
@@ -191,6 +194,13 @@ impl History {
             key.owner = Owner::Other;
         }
         self.groups.entry(key).or_default()
+    }
+
+    fn count_issues(&mut self, owner: Owner, n: u64) {
+        let column = self.axis.column(self.now_ns);
+        let room = self.issued.len() < MAX_LANES || self.issued.contains_key(&owner);
+        let owner = if room { owner } else { Owner::Other };
+        self.issued.entry(owner).or_default().add(column, n);
     }
 
     fn heat(&mut self, dev: DevId, class: Class, stage: Stage, buckets: &[(u8, u64)]) {
@@ -313,4 +323,4 @@ impl History {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -1,11 +1,12 @@
 //! The figures of a whole run, computed once for the verdict, the report and the comparison.
 
 use io_starve_common::{class::Class, hist, wire::LossKind};
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::{
     History, Lane, Sums, Told, Whose,
-    axis::{Bar, Grid},
+    axis::{Bar, Counts, Grid},
 };
 use crate::{
     model::{
@@ -49,6 +50,8 @@ pub struct Summary {
     pub findings_lost: u64,
     /// Stretches of time, by whom.
     pub lanes: Vec<LaneRow>,
+    /// Issues by owner and column, most first.
+    pub issued: Vec<(String, Counts)>,
     /// Lanes that there was no room for.
     pub lanes_lost: u64,
     /// Latencies over time.
@@ -58,7 +61,7 @@ pub struct Summary {
 }
 
 /// One owner's requests of one class on one disk, over the whole run.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct GroupRow {
     /// Number of the disk.
     #[serde(skip)]
@@ -87,7 +90,7 @@ pub struct GroupRow {
 }
 
 /// What left a stage over a whole run. `None` where nothing did, or the sum is not known.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct StageSum {
     /// How many.
     pub count: u64,
@@ -130,7 +133,7 @@ pub struct ClassRow {
 }
 
 /// A delay of one owner by another.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct BlameRow {
     /// Who waited.
     pub victim: String,
@@ -200,6 +203,7 @@ impl Summary {
             findings: history.findings_by_weight(),
             findings_lost: history.findings_lost,
             lanes: history.lane_rows(),
+            issued: history.issued_rows(),
             lanes_lost: history.lanes_lost,
             heats: history.heat_rows(),
             column_ns: history.axis.width_ns(),
@@ -340,6 +344,17 @@ impl History {
             total_ns: bars.total_ns(),
         });
         rows.collect()
+    }
+
+    fn issued_rows(&self) -> Vec<(String, Counts)> {
+        let total = |c: &Counts| c.columns().iter().fold(0u64, |a, b| a.saturating_add(*b));
+        let named = self
+            .issued
+            .iter()
+            .map(|(o, c)| (self.owner_or(*o, None), c.clone()));
+        let mut rows: Vec<_> = named.filter(|(_, c)| total(c) > 0).collect();
+        rows.sort_by(|(a, ca), (b, cb)| total(cb).cmp(&total(ca)).then_with(|| a.cmp(b)));
+        rows
     }
 
     fn heat_rows(&self) -> Vec<Heat> {

@@ -1,17 +1,41 @@
 use super::{summary::Summary, *};
-use crate::{detect::settings::Settings, source::recording::Recording};
+use crate::{
+    detect::{finding::Severity, settings::Settings},
+    output::{
+        alert::StopReason,
+        focus::Focus,
+        reporter::{Audience, Reporter},
+    },
+    source::recording::Recording,
+};
 
 /// A demo as a whole run.
 pub(crate) fn demo(name: &str) -> (History, Pipeline) {
     let path = format!("{}/demos/{name}.rec", env!("CARGO_MANIFEST_DIR"));
     let mut recording = Recording::open(std::path::Path::new(&path)).unwrap();
-    let mut pipeline = Pipeline::new(Settings::default());
+    let settings = Settings::default();
+    let audience = Audience {
+        min_severity: Severity::Info,
+        focus: Focus::default(),
+        status_ns: 60_000_000_000,
+    };
+    let mut reporter = Reporter::new(settings.clone(), BTreeMap::new(), 250, audience);
+    let mut pipeline = Pipeline::new(settings);
     let mut history = History::default();
     while let Some(o) = recording.next_observation() {
-        pipeline.feed(&o);
-        history.take(&o, &[], &pipeline);
+        let changes = pipeline.feed(&o);
+        let alerts = reporter.tick(&o, &changes, &pipeline);
+        history.take(&o, &alerts, &pipeline);
     }
+    let changes = pipeline.detach();
+    history.note(&reporter.stop(StopReason::RecordingEnded, &changes, &pipeline));
     (history, pipeline)
+}
+
+/// The figures of a demo.
+pub(crate) fn replayed(name: &str) -> Summary {
+    let (history, pipeline) = demo(name);
+    Summary::new(&history, &pipeline, format!("the whole of {name}"))
 }
 
 #[test]

@@ -102,13 +102,13 @@ fn jobs(fio: &FioView) -> String {
                 printable(&job.name)
             );
         }
-        if let Some((n, mean)) = job.syncs {
+        if let Some(syncs) = &job.syncs {
             let _ = writeln!(
                 text,
                 "  {}: {} fsyncs of {} in the mean",
                 printable(&job.name),
-                count(n),
-                or_dash(mean.map(|ns| ns as u64), duration)
+                count(syncs.count),
+                or_dash(syncs.mean_ns.map(|ns| ns as u64), duration)
             );
         }
     }
