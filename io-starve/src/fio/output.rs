@@ -50,12 +50,10 @@ impl Splitter {
             if !self.strip {
                 shown.push(byte);
             }
-            if byte == b'\n' {
-                if self.json.ends_with(b"\n}\n") {
-                    self.in_json = false;
-                    let text = std::mem::take(&mut self.json);
-                    self.latest = Some(String::from_utf8_lossy(&text).into_owned());
-                }
+            if self.json.ends_with(b"\n}\n") {
+                self.in_json = false;
+                let text = std::mem::take(&mut self.json);
+                self.latest = Some(String::from_utf8_lossy(&text).into_owned());
             }
             return;
         }

@@ -87,8 +87,8 @@ fn one(i: usize, heat: &Heat, summary: &Summary) -> Markup {
     let mut shades = vec![String::new(); SHADES];
     for (column, counts) in columns.iter().enumerate() {
         let (x, next) = (at(column), at(column + 1));
-        for row in low..=high {
-            if let Some(shade) = shade(counts[row], most) {
+        for (row, n) in counts.iter().enumerate() {
+            if let Some(shade) = shade(*n, most) {
                 let y = ROW * (high - row) as f64;
                 let width = round((next - x).max(1.0));
                 let _ = write!(

@@ -86,9 +86,9 @@ fn step_ns(length_ns: u64) -> u64 {
 fn whole(ns: u64) -> String {
     let ms = ns / 1_000_000;
     match ms {
-        _ if ms >= 3_600_000 && ms % 3_600_000 == 0 => format!("{} h", ms / 3_600_000),
-        _ if ms >= 60_000 && ms % 60_000 == 0 => format!("{} min", ms / 60_000),
-        _ if ms % 1_000 == 0 => format!("{} s", ms / 1_000),
+        _ if ms >= 3_600_000 && ms.is_multiple_of(3_600_000) => format!("{} h", ms / 3_600_000),
+        _ if ms >= 60_000 && ms.is_multiple_of(60_000) => format!("{} min", ms / 60_000),
+        _ if ms.is_multiple_of(1_000) => format!("{} s", ms / 1_000),
         _ => format!("{ms} ms"),
     }
 }
