@@ -8,6 +8,7 @@ pub mod args;
 pub mod jobfile;
 pub mod join;
 pub mod output;
+mod view;
 
 pub use args::{Pass, Plan};
 pub use join::{FioView, join};
