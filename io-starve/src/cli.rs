@@ -95,6 +95,10 @@ pub enum Command {
     Replay(ReplayArgs),
     /// Replay a recording that ships inside the program
     Demo(DemoArgs),
+    /// Write a recording or trace as one page of HTML: findings, who waited when, latencies, tables; needs no root
+    Report(ReportArgs),
+    /// Say what changed between two recordings or traces; needs no root
+    Compare(CompareArgs),
     /// Print commands that record what `replay` needs, for machines where io-starve cannot be installed
     CaptureScript(CaptureArgs),
     /// Say what this kernel offers, and what cannot be answered on it
@@ -158,9 +162,15 @@ pub struct WatchArgs {
 /// Arguments of `run`.
 #[derive(Debug, Clone, Args)]
 pub struct RunArgs {
-    /// Also append alerts as JSON lines to this file
+    /// Write what was found as a page of HTML to this file, replaced when it is there
+    #[arg(long, value_name = "FILE", value_parser = named_file())]
+    pub report: Option<PathBuf>,
+    /// Also append alerts as JSON lines to this file, and the result of the run
     #[arg(long, value_name = "FILE", value_parser = named_file())]
     pub json: Option<PathBuf>,
+    /// Write the kinds of --fail-on (all kinds, without it) as JUnit test cases to this file, replaced when it is there
+    #[arg(long, value_name = "FILE", value_parser = named_file())]
+    pub junit: Option<PathBuf>,
     /// Also record to this file
     #[arg(long, value_name = "FILE", value_parser = named_file())]
     pub record: Option<PathBuf>,
@@ -173,9 +183,12 @@ pub struct RunArgs {
     /// Put this label on every alert; repeatable
     #[arg(long, value_name = "KEY=VALUE", value_parser = label)]
     pub label: Vec<(String, String)>,
-    /// The command and its arguments
+    /// Watch until this process, which runs already, ends, instead of running a command
+    #[arg(long, value_name = "PID", conflicts_with_all = ["command", "user"], value_parser = clap::value_parser!(u32).range(1..))]
+    pub pid: Option<u32>,
+    /// The command and its arguments; of fio, each job is told
     #[arg(
-        required = true,
+        required_unless_present = "pid",
         trailing_var_arg = true,
         allow_hyphen_values = true,
         value_name = "CMD"
@@ -208,6 +221,31 @@ pub struct ReplayArgs {
     /// How to show it
     #[command(flatten)]
     pub show: ShowArgs,
+}
+
+/// Arguments of `report`.
+#[derive(Debug, Clone, Args)]
+pub struct ReportArgs {
+    /// The recording or trace, packed or not; - is standard input
+    pub file: PathBuf,
+    /// Write to this file, replaced when it is there; - is standard output. FILE.html beside the recording when not given
+    #[arg(long, short, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+    /// What the input is, where looking at it does not tell
+    #[arg(long, value_enum, value_name = "FORMAT")]
+    pub from: Option<Format>,
+}
+
+/// Arguments of `compare`.
+#[derive(Debug, Clone, Args)]
+pub struct CompareArgs {
+    /// The recording or trace of before
+    pub before: PathBuf,
+    /// That of after
+    pub after: PathBuf,
+    /// As one JSON object
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// Arguments of `capture-script`.

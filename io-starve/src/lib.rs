@@ -17,6 +17,8 @@ pub mod detect;
 #[cfg(feature = "faults")]
 mod faults;
 pub mod files;
+pub mod fio;
+pub mod history;
 pub mod kernel;
 pub mod model;
 pub mod output;

@@ -69,6 +69,11 @@ impl Pipeline {
         self.model.share_totals()
     }
 
+    /// Everything that is known at the last tick.
+    pub fn model(&self) -> &Model {
+        &self.model
+    }
+
     /// The thresholds in use.
     pub fn settings(&self) -> &Settings {
         &self.settings

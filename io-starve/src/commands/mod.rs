@@ -2,11 +2,13 @@
 //! Nothing is judged and no figure is computed here.
 
 mod capture;
+mod compare;
 pub(crate) mod demo;
 mod desk;
 mod live;
 mod progress;
 mod replay;
+mod report;
 mod run;
 mod session;
 mod signals;
@@ -21,6 +23,7 @@ use crate::{
     kernel::{self, AttachError, AttachOptions, ReadError},
     output::{
         alert,
+        document::DocumentError,
         sink::{SinkError, print},
         text,
     },
@@ -67,6 +70,8 @@ enum CommandError {
     NothingToRecord,
     #[error(transparent)]
     Run(#[from] run::RunError),
+    #[error(transparent)]
+    Document(#[from] DocumentError),
 }
 
 impl CommandError {
@@ -126,7 +131,9 @@ fn dispatch(cli: Cli, matches: &ArgMatches) -> Result<u8, CommandError> {
     let matches = matches.subcommand().map_or(matches, |(_, m)| m);
     let checked = match cli.command {
         // Those not given are the recording's, and only with them can it be said how they go together.
-        Some(Command::Replay(_) | Command::Demo(_)) => cli.settings.check_each(),
+        Some(Command::Replay(_) | Command::Demo(_) | Command::Report(_) | Command::Compare(_)) => {
+            cli.settings.check_each()
+        }
         _ => cli.settings.check(),
     };
     checked.map_err(CommandError::Usage)?;
@@ -148,6 +155,8 @@ fn dispatch(cli: Cli, matches: &ArgMatches) -> Result<u8, CommandError> {
         Command::Run(args) => runtime()?.block_on(run::run(&common, &args)),
         Command::Replay(args) => runtime()?.block_on(replay::replay(&common, matches, &args)),
         Command::Demo(args) => demo::demo(&common, matches, &args),
+        Command::Report(args) => runtime()?.block_on(report::report(&common, matches, &args)),
+        Command::Compare(args) => runtime()?.block_on(compare::compare(&common, matches, &args)),
         Command::CaptureScript(args) => {
             print(&capture::script(&args, &common.attach.device))?;
             Ok(0)

@@ -1,6 +1,9 @@
 //! `replay`: a recording or a trace on the screen or in lines, judged as it was, or anew with other thresholds.
 
-use std::io::{BufRead, IsTerminal};
+use std::{
+    io::{BufRead, IsTerminal},
+    path::Path,
+};
 
 use clap::{ArgMatches, parser::ValueSource};
 
@@ -14,7 +17,8 @@ use super::{
 };
 use crate::{
     cli::{ReplayArgs, ReplayFormat, ShowArgs, is_dash},
-    detect::settings::Settings,
+    detect::{finding::Severity, settings::Settings},
+    history::summary::Summary,
     output::{
         alert::{Event, StopReason},
         focus::Focus,
@@ -23,7 +27,7 @@ use crate::{
     },
     source::{
         Source,
-        input::{self, Opened},
+        input::{self, Format, Opened},
         recording::Recording,
         replay::{Replay, Tape},
         trace::{Import, TICK},
@@ -36,7 +40,17 @@ pub(super) async fn replay(
     matches: &ArgMatches,
     args: &ReplayArgs,
 ) -> Result<u8, CommandError> {
-    let (opened, name) = if is_dash(&args.file) {
+    let (opened, name) = open(&args.file, args.from)?;
+    let mode = tui::Mode::Replay { name };
+    match opened {
+        Opened::Recording(recording) => play(common, matches, &args.show, *recording, mode).await,
+        Opened::Trace(trace) => play_trace(common, matches, &args.show, *trace, mode).await,
+    }
+}
+
+/// Opens a file or standard input; says what to call it.
+fn open(path: &Path, from: Option<Format>) -> Result<(Opened, String), CommandError> {
+    if is_dash(path) {
         let input = std::io::stdin();
         if input.is_terminal() {
             return Err(CommandError::Usage(
@@ -45,17 +59,72 @@ pub(super) async fn replay(
             ));
         }
         let name = "standard input".to_owned();
-        (input::read(Box::new(input.lock()), &name, args.from)?, name)
-    } else {
-        let name = args.file.file_name().unwrap_or(args.file.as_os_str());
-        let name = name.to_string_lossy().into_owned();
-        (input::open(&args.file, args.from)?, name)
-    };
-    let mode = tui::Mode::Replay { name };
-    match opened {
-        Opened::Recording(recording) => play(common, matches, &args.show, *recording, mode).await,
-        Opened::Trace(trace) => play_trace(common, matches, &args.show, *trace, mode).await,
+        return Ok((input::read(Box::new(input.lock()), &name, from)?, name));
     }
+    let name = path.file_name().unwrap_or(path.as_os_str());
+    let name = name.to_string_lossy().into_owned();
+    Ok((input::open(path, from)?, name))
+}
+
+/// A recording or a trace, replayed from one end to the other.
+pub(super) struct Whole {
+    /// What to call it.
+    pub(super) name: String,
+    /// Its figures.
+    pub(super) summary: Summary,
+    /// What a user must know about what was replayed.
+    pub(super) warning: Option<String>,
+}
+
+/// Replays a file at once; `None` when a signal ended that.
+pub(super) async fn whole(
+    common: &Common,
+    matches: &ArgMatches,
+    path: &Path,
+    from: Option<Format>,
+) -> Result<Option<Whole>, CommandError> {
+    let (opened, name) = open(path, from)?;
+    let audience = everything(common);
+    let (summary, warning) = match opened {
+        Opened::Recording(recording) => {
+            let session = recorded_session(common, matches, &recording, audience)?;
+            to_the_end(session, *recording).await?
+        }
+        Opened::Trace(trace) => {
+            let session = trace_session(common, matches, audience)?;
+            to_the_end(session, *trace).await?
+        }
+    };
+    Ok(summary.map(|summary| Whole {
+        name,
+        summary,
+        warning,
+    }))
+}
+
+async fn to_the_end<T: Tape>(
+    session: Session,
+    tape: T,
+) -> Result<(Option<Summary>, Option<String>), CommandError> {
+    let mut session = session.with_history();
+    let mut signals = Signals::catch()?;
+    let mut source = Replay::new(tape, None);
+    let mut bar = Bar::new(source.tape().progress());
+    let driven = drive(&mut source, signals.stop(None), |o| {
+        session.feed(&o);
+        bar.tick();
+        Ok(())
+    })
+    .await?;
+    bar.clear();
+    if driven.is_some() {
+        return Ok((None, None));
+    }
+    session.stop(match source.tape().is_whole() {
+        true => StopReason::RecordingEnded,
+        false => StopReason::RecordingTorn,
+    });
+    Ok((Some(session.whole()), source.tape().warning()))
 }
 
 /// Plays an open recording.
@@ -66,6 +135,16 @@ pub(super) async fn play<R: BufRead>(
     recording: Recording<R>,
     mode: tui::Mode,
 ) -> Result<u8, CommandError> {
+    let session = recorded_session(common, matches, &recording, audience(common, args))?;
+    present(common, args, session, recording, mode).await
+}
+
+fn recorded_session<R: BufRead>(
+    common: &Common,
+    matches: &ArgMatches,
+    recording: &Recording<R>,
+    audience: Audience,
+) -> Result<Session, CommandError> {
     refuse_attach_options(matches)?;
     let recorded = &recording.checkpoint().settings;
     let settings = judged_by(matches, recorded, &common.settings)?;
@@ -73,8 +152,19 @@ pub(super) async fn play<R: BufRead>(
     if recorded.check_order().is_ok() {
         settings.check_order().map_err(CommandError::Usage)?;
     }
-    let session = Session::resume(recording.checkpoint(), &settings, audience(common, args))?;
-    present(common, args, session, recording, mode).await
+    Session::resume(recording.checkpoint(), &settings, audience)
+}
+
+/// A run that begins with a trace.
+fn trace_session(
+    common: &Common,
+    matches: &ArgMatches,
+    audience: Audience,
+) -> Result<Session, CommandError> {
+    refuse_attach_options(matches)?;
+    let settings = &common.settings;
+    settings.check_order().map_err(CommandError::Usage)?;
+    Ok(Session::new(settings, &[], TICK, audience))
 }
 
 /// Plays a trace, as a run that begins with it.
@@ -85,16 +175,20 @@ async fn play_trace(
     trace: Import,
     mode: tui::Mode,
 ) -> Result<u8, CommandError> {
-    refuse_attach_options(matches)?;
-    let settings = &common.settings;
-    settings.check_order().map_err(CommandError::Usage)?;
-    let session = Session::new(settings, &[], TICK, audience(common, args));
+    let session = trace_session(common, matches, audience(common, args))?;
     present(common, args, session, trace, mode).await
 }
 
 fn audience(common: &Common, args: &ShowArgs) -> Audience {
     Audience {
         min_severity: args.min_severity,
+        ..everything(common)
+    }
+}
+
+fn everything(common: &Common) -> Audience {
+    Audience {
+        min_severity: Severity::Info,
         focus: Focus {
             cgroups: common.attach.cgroup.clone(),
             devices: common.attach.device.clone(),

@@ -6,6 +6,7 @@ use super::CommandError;
 use crate::{
     detect::settings::Settings,
     files::Place,
+    history::{History, summary::Summary},
     model::{observation::Observation, snapshot::Snapshot},
     output::{
         alert::{Alert, StopReason},
@@ -30,6 +31,8 @@ pub(super) struct Session {
     labels: BTreeMap<String, String>,
     interval: Duration,
     observations: u64,
+    /// Kept where somebody tells of the whole run at its end.
+    history: Option<History>,
 }
 
 impl Session {
@@ -56,7 +59,14 @@ impl Session {
             labels,
             interval,
             observations: 0,
+            history: None,
         }
+    }
+
+    /// Keeps what [`Session::whole`] tells.
+    pub(super) fn with_history(mut self) -> Session {
+        self.history = Some(History::default());
+        self
     }
 
     /// The run that a recording goes on with, judged by these thresholds.
@@ -125,13 +135,28 @@ impl Session {
         }
         self.observations += 1;
         let changes = self.pipeline.feed(observation);
-        self.reporter.tick(observation, &changes, &self.pipeline)
+        let alerts = self.reporter.tick(observation, &changes, &self.pipeline);
+        if let Some(history) = &mut self.history {
+            history.take(observation, &alerts, &self.pipeline);
+        }
+        alerts
     }
 
     /// Closes what is open and says so.
     pub(super) fn stop(&mut self, reason: StopReason) -> Vec<Alert> {
         let changes = self.pipeline.detach();
-        self.reporter.stop(reason, &changes, &self.pipeline)
+        let alerts = self.reporter.stop(reason, &changes, &self.pipeline);
+        if let Some(history) = &mut self.history {
+            history.note(&alerts);
+        }
+        alerts
+    }
+
+    /// The figures of the whole run; empty without a history.
+    pub(super) fn whole(&self) -> Summary {
+        let nothing = History::default();
+        let history = self.history.as_ref().unwrap_or(&nothing);
+        Summary::new(history, &self.pipeline, self.summary())
     }
 
     /// Ends the recording; says how many observations it holds when there is one.

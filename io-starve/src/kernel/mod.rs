@@ -10,6 +10,8 @@ pub mod limits;
 mod load;
 pub mod loops;
 pub mod mounts;
+pub mod paths;
+pub mod processes;
 mod read;
 mod select;
 mod stacks;

@@ -233,7 +233,7 @@ impl Mount<'_> {
 }
 
 /// The disks at the bottom: those that have no disks below themselves. A loop device is one; its file is not followed.
-fn queues_below(mut todo: Vec<PathBuf>) -> Vec<DevId> {
+pub(super) fn queues_below(mut todo: Vec<PathBuf>) -> Vec<DevId> {
     let mut seen = BTreeSet::new();
     let mut leaves = BTreeSet::new();
     while let Some(path) = todo.pop() {

@@ -1,4 +1,4 @@
-//! Who kept whom waiting, through what, for how long: the edges of all detectors, summed over the last minute.
+//! Who kept whom waiting, through what, for how long: the edges of all detectors, summed over the last minute and since attach.
 
 use std::collections::BTreeMap;
 
@@ -28,7 +28,7 @@ pub struct Edge {
 pub struct Blamed {
     /// Who, by whom, through what.
     pub edge: Edge,
-    /// Delay in the last minute, in ns. Waits that overlap are added.
+    /// Delay in the last minute, or since attach, in ns. Waits that overlap are added.
     pub ns: u64,
 }
 
@@ -38,6 +38,10 @@ pub struct Blamed {
 pub struct Blame {
     #[serde_as(as = "Vec<(_, _)>")]
     edges: BTreeMap<Edge, Minute>,
+    /// Since attach, in ns.
+    #[serde_as(as = "Vec<(_, _)>")]
+    #[serde(default)]
+    total: BTreeMap<Edge, u64>,
 }
 
 impl Blame {
@@ -46,6 +50,14 @@ impl Blame {
         if ns == 0 {
             return;
         }
+        if self.total.len() >= MAX_EDGES && !self.total.contains_key(&edge) {
+            let least = self.total.iter().min_by_key(|(_, ns)| **ns);
+            if let Some(edge) = least.map(|(e, _)| *e) {
+                self.total.remove(&edge);
+            }
+        }
+        let total = self.total.entry(edge).or_default();
+        *total = total.saturating_add(ns);
         if self.edges.len() >= MAX_EDGES && !self.edges.contains_key(&edge) {
             let least = self.edges.iter().min_by_key(|(_, delay)| delay.total());
             if let Some(edge) = least.map(|(e, _)| *e) {
@@ -60,19 +72,21 @@ impl Blame {
         self.edges.retain(|_, delay| !delay.prune(now));
     }
 
-    /// All edges, most delay first.
+    /// All edges of the last minute, most delay first.
     pub fn rows(&self) -> Vec<Blamed> {
-        let mut rows: Vec<Blamed> = self
-            .edges
-            .iter()
-            .map(|(edge, delay)| Blamed {
-                edge: *edge,
-                ns: delay.total(),
-            })
-            .collect();
-        rows.sort_by(|a, b| b.ns.cmp(&a.ns).then(a.edge.cmp(&b.edge)));
-        rows
+        most_first(self.edges.iter().map(|(edge, ns)| (*edge, ns.total())))
     }
+
+    /// All edges since attach, most delay first.
+    pub fn totals(&self) -> Vec<Blamed> {
+        most_first(self.total.iter().map(|(edge, ns)| (*edge, *ns)))
+    }
+}
+
+fn most_first(edges: impl Iterator<Item = (Edge, u64)>) -> Vec<Blamed> {
+    let mut rows: Vec<Blamed> = edges.map(|(edge, ns)| Blamed { edge, ns }).collect();
+    rows.sort_by(|a, b| b.ns.cmp(&a.ns).then(a.edge.cmp(&b.edge)));
+    rows
 }
 
 #[cfg(test)]
@@ -101,7 +115,9 @@ mod tests {
         blame.prune(166 * s);
         assert_eq!(rows(&blame), [(edge(4, 3), 7 * s)]);
         blame.prune(300 * s);
-        assert_eq!(blame, Blame::default());
+        assert_eq!(rows(&blame), []);
+        let totals: Vec<_> = blame.totals().iter().map(|r| (r.edge, r.ns)).collect();
+        assert_eq!(totals, [(edge(4, 3), 7 * s), (edge(2, 3), 6 * s)]);
     }
 
     #[test]

@@ -15,6 +15,8 @@ use crate::{
         finding::{CloseReason, Confidence, Evidence, Kind, LossNote, Mechanism, Place, Severity},
         settings::Settings,
     },
+    fio::FioView,
+    history::summary::{BlameRow, GroupRow},
     model::observation::{self, Limits, Task, Verdict},
 };
 
@@ -48,6 +50,8 @@ pub enum Event {
     Update(Box<FindingAlert>),
     /// A finding ended.
     Close(Box<FindingAlert>),
+    /// `run`: the command ended; what the whole run came to. Comes before `stop`.
+    Result(Box<RunResult>),
     /// The observer ended in an orderly way.
     Stop(Box<Stop>),
 }
@@ -112,6 +116,26 @@ pub struct Stop {
     pub totals: Totals,
     /// Always empty: findings that were open got a `close` with reason `detached`.
     pub open: Vec<OpenFinding>,
+}
+
+/// What a run came to.
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
+pub struct RunResult {
+    /// When and where.
+    #[serde(flatten)]
+    pub stamp: Stamp,
+    /// The command with its arguments, as it was given; empty with --pid.
+    pub command: Vec<String>,
+    /// Its exit code; null when it was killed, or is not known.
+    pub exit_code: Option<u8>,
+    /// The signal that killed it; null when none did.
+    pub signal: Option<u8>,
+    /// By disk, cgroup and class: where the time went.
+    pub groups: Vec<GroupRow>,
+    /// Who kept whom waiting over the whole run, most delay first.
+    pub blame: Vec<BlameRow>,
+    /// fio's jobs beside what was seen; null when the command was not fio.
+    pub fio: Option<FioView>,
 }
 
 /// Why the observer ended.

@@ -1,5 +1,6 @@
 //! Text for people without a screen: alerts as lines, the state as a table, the end in a sentence. Pure.
 
+pub mod columns;
 pub mod dirty;
 pub mod journal;
 pub mod shares;
@@ -58,6 +59,15 @@ pub fn line(alert: &Alert) -> String {
             "{} close: {}",
             finding.stamp.time,
             sentence(finding, "waited")
+        ),
+        Event::Result(result) => format!(
+            "{} result: {}",
+            result.stamp.time,
+            match (result.exit_code, result.signal) {
+                (Some(code), _) => format!("the command ended with code {code}"),
+                (None, Some(signal)) => format!("the command was killed by signal {signal}"),
+                (None, None) => "the process ended".to_owned(),
+            }
         ),
         Event::Stop(stop) => format!("{} stop: {}", stop.stamp.time, stop.summary),
     }

@@ -9,12 +9,14 @@ use std::{
 use crate::{as_nobody, outcome};
 
 /// Every option that names a file to write, with the exit code of a failure of its command.
-const OPTIONS: [(&[&str], i32); 5] = [
+const OPTIONS: [(&[&str], i32); 7] = [
     (&["watch", "--output"], 1),
     (&["watch", "--record"], 1),
     (&["record", "-o"], 1),
     (&["run", "--json"], 125),
     (&["run", "--record"], 125),
+    (&["run", "--report"], 125),
+    (&["run", "--junit"], 125),
 ];
 
 /// Runs such a command with this file.

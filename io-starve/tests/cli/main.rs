@@ -5,6 +5,7 @@
 mod alerts;
 mod files;
 mod replay;
+mod report;
 mod stream;
 mod traces;
 mod usage;

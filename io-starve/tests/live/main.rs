@@ -20,6 +20,7 @@ mod loops;
 mod machine;
 #[path = "../pty/mod.rs"]
 mod pty;
+mod runs;
 mod screen;
 
 use std::{collections::BTreeMap, process::Command};

@@ -5,7 +5,7 @@ use std::{
     ffi::{CString, OsString},
     io,
     os::unix::process::ExitStatusExt,
-    process::ExitStatus,
+    process::{ExitStatus, Stdio},
 };
 
 use nix::{
@@ -105,6 +105,13 @@ impl User {
     }
 }
 
+impl User {
+    /// Its number.
+    pub(super) fn uid(&self) -> u32 {
+        self.uid.as_raw()
+    }
+}
+
 /// How the command ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Ended {
@@ -133,10 +140,17 @@ pub(super) struct Job {
 
 impl Job {
     /// Starts it. The error is the system's: `NotFound` when there is no such program.
-    pub(super) fn start(command: &[OsString], user: Option<&User>) -> io::Result<Job> {
+    pub(super) fn start(
+        command: &[OsString],
+        user: Option<&User>,
+        stdout: Option<Stdio>,
+    ) -> io::Result<Job> {
         let (program, args) = command.split_first().ok_or(io::ErrorKind::InvalidInput)?;
         let mut command = Command::new(program);
         command.args(args).process_group(0);
+        if let Some(stdout) = stdout {
+            command.stdout(stdout);
+        }
         if let Some(user) = user {
             command
                 .env("HOME", &user.home)
@@ -166,6 +180,11 @@ impl Job {
         };
         job.give_terminal();
         Ok(job)
+    }
+
+    /// Its process.
+    pub(super) fn pid(&self) -> u32 {
+        self.group.as_raw().unsigned_abs()
     }
 
     /// Waits for its end and meanwhile passes signals on. May be dropped and called again.
@@ -245,7 +264,7 @@ mod tests {
 
     async fn end_of(words: &[&str]) -> Ended {
         let mut signals = Signals::catch().unwrap();
-        let mut job = Job::start(&command(words), None).unwrap();
+        let mut job = Job::start(&command(words), None, None).unwrap();
         job.wait(&mut signals).await.unwrap()
     }
 
@@ -261,7 +280,11 @@ mod tests {
 
     #[tokio::test]
     async fn what_cannot_run_is_told_from_what_is_not_there() {
-        let kind = |word: &str| Job::start(&command(&[word]), None).err().map(|e| e.kind());
+        let kind = |word: &str| {
+            Job::start(&command(&[word]), None, None)
+                .err()
+                .map(|e| e.kind())
+        };
         assert_eq!(kind("/nowhere/x"), Some(io::ErrorKind::NotFound));
         let file = tempfile::NamedTempFile::new().unwrap();
         let no_program = file.path().to_str().unwrap();
@@ -278,7 +301,7 @@ mod tests {
         rustix::fs::chmod(&pipe, mode).unwrap();
         rustix::fs::chmod(dir.path(), rustix::fs::Mode::from(0o711)).unwrap();
         let words = command(&["sh", "-c", script, pipe.to_str().unwrap()]);
-        let job = Job::start(&words, user).unwrap();
+        let job = Job::start(&words, user, None).unwrap();
         let mut line = String::new();
         BufReader::new(std::fs::File::open(pipe).unwrap())
             .read_line(&mut line)
