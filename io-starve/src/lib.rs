@@ -13,6 +13,7 @@ macro_rules! complain {
 
 pub mod cli;
 pub mod commands;
+pub mod config;
 pub mod detect;
 #[cfg(feature = "faults")]
 mod faults;

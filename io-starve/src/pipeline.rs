@@ -64,6 +64,11 @@ impl Pipeline {
         self.model.pause_totals()
     }
 
+    /// Judges by other thresholds from the next tick on.
+    pub fn set_settings(&mut self, settings: Settings) {
+        self.settings = settings;
+    }
+
     /// The thresholds in use.
     pub fn settings(&self) -> &Settings {
         &self.settings

@@ -56,7 +56,11 @@ pub(super) fn label(text: &str) -> Result<(String, String), String> {
     }
 }
 
-pub(super) fn kind(text: &str) -> Result<Kind, String> {
+/// A kind of finding by its name.
+///
+/// # Errors
+/// With the name that is most like it.
+pub fn kind(text: &str) -> Result<Kind, String> {
     if let Some(kind) = Kind::ALL.into_iter().find(|k| k.name() == text) {
         return Ok(kind);
     }

@@ -11,8 +11,9 @@ use tokio::sync::watch as channel;
 use super::{
     CommandError,
     live::{Common, show},
+    outputs::{LineFormat, Outputs},
     progress::Bar,
-    session::{LineFormat, Lines, Session, drive},
+    session::{Session, drive},
     signals::Signals,
 };
 use crate::{
@@ -97,6 +98,7 @@ fn audience(common: &Common, args: &ShowArgs) -> Audience {
             devices: common.attach.device.clone(),
         },
         status_ns: common.attach.status_ns(),
+        ignore: Vec::new(),
     }
 }
 
@@ -168,7 +170,7 @@ async fn in_lines<T: Tape>(
     format: LineFormat,
 ) -> Result<Option<String>, CommandError> {
     let mut signals = Signals::catch()?;
-    let mut lines = Lines::new(Sink::stdout()?, format);
+    let mut lines = Outputs::to(Sink::stdout()?, format);
     let mut bar = Bar::new(source.tape().progress());
     let driven = drive(&mut source, signals.stop(None), |o| {
         let alerts = session.feed(&o);

@@ -10,7 +10,6 @@ use crate::{
     output::{
         alert::{Alert, StopReason},
         reporter::{Audience, Reporter},
-        sink::{Sink, SinkError},
         text,
     },
     pipeline::Pipeline,
@@ -109,6 +108,26 @@ impl Session {
         Ok(())
     }
 
+    /// Goes on with other wishes.
+    pub(super) fn reload(
+        &mut self,
+        settings: &Settings,
+        labels: &[(String, String)],
+        audience: Audience,
+    ) {
+        self.settings = settings.clone();
+        self.labels = labels.iter().cloned().collect();
+        self.audience = audience.clone();
+        self.pipeline.set_settings(settings.clone());
+        self.reporter
+            .reload(settings.clone(), self.labels.clone(), audience);
+    }
+
+    /// The thresholds in use.
+    pub(super) fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
     /// False when nothing is recorded, or no longer, because it failed.
     pub(super) fn is_recording(&self) -> bool {
         self.recorder.is_some()
@@ -170,76 +189,5 @@ pub(super) async fn drive<S: Source>(
                 None => return Ok(None),
             },
         }
-    }
-}
-
-/// How lines look.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum LineFormat {
-    Json,
-    Text,
-}
-
-/// Time between two tables of the text format, in ns of the run.
-const TABLE_NS: u64 = 5_000_000_000;
-
-/// Tells a session in lines.
-pub(super) struct Lines {
-    sink: Sink,
-    format: LineFormat,
-    table_due_ns: Option<u64>,
-}
-
-impl Lines {
-    pub(super) fn new(sink: Sink, format: LineFormat) -> Lines {
-        Lines {
-            sink,
-            format,
-            table_due_ns: None,
-        }
-    }
-
-    /// Tells what came of an observation at this time of the run.
-    pub(super) fn tick(
-        &mut self,
-        mono_ns: u64,
-        alerts: &[Alert],
-        session: &Session,
-    ) -> Result<(), CommandError> {
-        self.sink.check()?;
-        self.alerts(alerts)?;
-        if self.format == LineFormat::Text {
-            let due = *self.table_due_ns.get_or_insert(mono_ns + TABLE_NS);
-            if mono_ns >= due {
-                self.table_due_ns = Some(mono_ns + TABLE_NS);
-                self.sink.write(text::table(&session.snapshot()))?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Tells how it ended, as text with a last table before.
-    pub(super) fn end(&mut self, alerts: &[Alert], session: &Session) -> Result<(), CommandError> {
-        if self.format == LineFormat::Text && !alerts.is_empty() {
-            self.sink.write(text::table(&session.snapshot()))?;
-        }
-        self.alerts(alerts)
-    }
-
-    /// Tells these.
-    pub(super) fn alerts(&mut self, alerts: &[Alert]) -> Result<(), CommandError> {
-        for alert in alerts {
-            let line = match self.format {
-                LineFormat::Json => alert.to_line()?,
-                LineFormat::Text => text::line(alert) + "\n",
-            };
-            self.sink.write(line)?;
-        }
-        Ok(())
-    }
-
-    /// Waits until all is written.
-    pub(super) fn finish(self) -> Result<(), SinkError> {
-        self.sink.finish()
     }
 }

@@ -45,6 +45,24 @@ impl<R: BufRead> Tape for Recording<R> {
     }
 }
 
+impl Tape for Box<dyn Tape> {
+    fn next_observation(&mut self) -> Option<Observation> {
+        (**self).next_observation()
+    }
+
+    fn is_whole(&self) -> bool {
+        (**self).is_whole()
+    }
+
+    fn warning(&self) -> Option<String> {
+        (**self).warning()
+    }
+
+    fn progress(&self) -> Option<Progress> {
+        (**self).progress()
+    }
+}
+
 /// Hands out the observations of a tape.
 #[derive(Debug)]
 pub struct Replay<T> {

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use super::{
     CommandError, FAIL_ON, RUN_FAILED,
     live::{Common, observe},
-    session::{LineFormat, Lines},
+    outputs::{LineFormat, Outputs},
 };
 use crate::{
     cli::RunArgs,
@@ -44,7 +44,7 @@ pub(super) async fn run(common: &Common, args: &RunArgs) -> Result<u8, CommandEr
     let recording = args.record.as_deref().map(Recorder::place).transpose()?;
     let mut attached = common.attach()?;
     let mut lines = match json {
-        Some(place) => Some(Lines::new(Sink::file(place)?.0, LineFormat::Json)),
+        Some(place) => Some(Outputs::to(Sink::file(place)?.0, LineFormat::Json)),
         None => None,
     };
     let mut session = common.session(&args.label, Severity::Info);
@@ -89,7 +89,7 @@ pub(super) async fn run(common: &Common, args: &RunArgs) -> Result<u8, CommandEr
     if let Err(e) = session.end_recording() {
         complain!("io-starve: {e}");
     }
-    let written = lines.map_or(Ok(()), Lines::finish);
+    let written = lines.map_or(Ok(()), Outputs::finish);
     eprint!("{}", findings.verdict(&session.summary()));
     observed?;
     written?;
