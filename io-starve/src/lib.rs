@@ -19,6 +19,7 @@ pub mod detect;
 mod faults;
 pub mod files;
 pub mod kernel;
+pub mod metrics;
 pub mod model;
 pub mod output;
 pub mod pipeline;

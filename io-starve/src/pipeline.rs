@@ -2,6 +2,8 @@
 //!
 //! Its whole state is data: written as the checkpoint of a recording and read back, it goes on exactly where it was.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
 use crate::detect::engine::Engine;
@@ -9,6 +11,7 @@ use crate::detect::settings::Settings;
 use crate::detect::{Change, words};
 use crate::model::Model;
 use crate::model::accounts::{Account, PauseTotal};
+use crate::model::mechanism::Mechanism;
 use crate::model::observation::Observation;
 use crate::model::snapshot::Snapshot;
 
@@ -62,6 +65,11 @@ impl Pipeline {
     /// Pauses for dirty memory since attach, by backing device and worker.
     pub fn pauses(&self) -> Vec<PauseTotal> {
         self.model.pause_totals()
+    }
+
+    /// Delay by mechanism since attach, in ns.
+    pub fn blame_totals(&self) -> &BTreeMap<Mechanism, u64> {
+        self.model.blame().totals()
     }
 
     /// Judges by other thresholds from the next tick on.

@@ -1,6 +1,10 @@
 //! Values of options: text to what it means, or a sentence on what to type instead.
 
-use std::{path::PathBuf, time::Duration};
+use std::{
+    net::{Ipv4Addr, SocketAddr},
+    path::PathBuf,
+    time::Duration,
+};
 
 use clap::{
     ValueEnum,
@@ -47,6 +51,16 @@ pub(super) fn speed(text: &str) -> Result<f64, String> {
         Ok(f) if f > 0.0 && f64::is_finite(f) => Ok(f),
         _ => Err("give a number above 0: 0.5 is half as fast, 10 ten times as fast".to_owned()),
     }
+}
+
+/// An address to listen on: a port alone means this machine only.
+pub(super) fn listen(text: &str) -> Result<SocketAddr, String> {
+    if let Ok(port) = text.parse::<u16>() {
+        return Ok((Ipv4Addr::LOCALHOST, port).into());
+    }
+    text.parse().map_err(|_| {
+        "give a port, for this machine only, or ADDRESS:PORT (0.0.0.0:9464, [::]:9464)".to_owned()
+    })
 }
 
 pub(super) fn label(text: &str) -> Result<(String, String), String> {

@@ -1,13 +1,13 @@
 //! The arguments of `watch`.
 
-use std::{path::PathBuf, time::Duration};
+use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
 use clap::Args;
 
 use super::{
     Output, WatchFormat,
     outputs::output,
-    values::{duration, label, named_file, speed},
+    values::{duration, label, listen, named_file, speed},
 };
 use crate::{detect::finding::Severity, output::ignore::Ignore};
 
@@ -40,6 +40,12 @@ pub struct WatchArgs {
     /// Only say whether the configuration makes sense
     #[arg(long, requires = "config")]
     pub check_config: bool,
+    /// Serve metrics for Prometheus at this address; a port alone means this machine only
+    #[arg(long, value_name = "[ADDRESS:]PORT", value_parser = listen)]
+    pub metrics: Option<SocketAddr>,
+    /// How many series the metrics may have; owners and disks beyond that are summed as "other"
+    #[arg(long, value_name = "N", default_value_t = 2_000, value_parser = clap::value_parser!(u32).range(1_000..))]
+    pub max_series: u32,
     /// Watch a recording instead of this kernel, to try outputs, alert rules and dashboards; needs no root
     #[arg(long, value_name = "FILE")]
     pub replay: Option<PathBuf>,
@@ -63,6 +69,8 @@ impl WatchArgs {
             record: None,
             config: None,
             check_config: false,
+            metrics: None,
+            max_series: 0,
             replay: None,
             speed: None,
             ignore: Vec::new(),

@@ -20,6 +20,7 @@ use crate::{
     cli::{Cli, Command, DoctorArgs, ExplainArgs},
     detect::{self, finding::Kind},
     kernel::{self, AttachError, AttachOptions, ReadError},
+    metrics::server::ServerError,
     output::{
         alert,
         sink::{SinkError, print},
@@ -49,6 +50,8 @@ enum CommandError {
     Input(#[from] InputError),
     #[error(transparent)]
     Sink(#[from] SinkError),
+    #[error(transparent)]
+    Metrics(#[from] ServerError),
     #[error(transparent)]
     Tui(#[from] TuiError),
     #[error(

@@ -8,7 +8,7 @@ use crate::{
         alert::Alert,
         datagram::Datagram,
         journald,
-        sink::{Reopener, Sink, SinkError},
+        sink::{Reopener, Sink, SinkError, Tally},
         syslog, text,
     },
 };
@@ -115,6 +115,11 @@ impl Outputs {
     /// For whoever hears that logs were rotated.
     pub(super) fn reopeners(&self) -> Vec<Reopener> {
         self.reopeners.clone()
+    }
+
+    /// How many lines went where.
+    pub(super) fn tallies(&self) -> Vec<Tally> {
+        self.list.iter().map(|(sink, _)| sink.tally()).collect()
     }
 
     /// Tells what came of an observation at this time of the run.

@@ -123,6 +123,16 @@ impl Session {
             .reload(settings.clone(), self.labels.clone(), audience);
     }
 
+    /// The pipeline, to ask for figures.
+    pub(super) fn pipeline(&self) -> &Pipeline {
+        &self.pipeline
+    }
+
+    /// How many findings were not told, because too many came at once.
+    pub(super) fn folded(&self) -> u64 {
+        self.reporter.folded()
+    }
+
     /// The thresholds in use.
     pub(super) fn settings(&self) -> &Settings {
         &self.settings

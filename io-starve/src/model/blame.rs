@@ -38,6 +38,9 @@ pub struct Blamed {
 pub struct Blame {
     #[serde_as(as = "Vec<(_, _)>")]
     edges: BTreeMap<Edge, Minute>,
+    /// Delay since attach, in ns.
+    #[serde(default)]
+    totals: BTreeMap<Mechanism, u64>,
 }
 
 impl Blame {
@@ -53,6 +56,13 @@ impl Blame {
             }
         }
         self.edges.entry(edge).or_default().add(now, ns);
+        let total = self.totals.entry(edge.mechanism).or_default();
+        *total = total.saturating_add(ns);
+    }
+
+    /// Delay by mechanism since attach, in ns. Waits that overlap are added.
+    pub fn totals(&self) -> &BTreeMap<Mechanism, u64> {
+        &self.totals
     }
 
     /// Forgets what is older than a minute.
@@ -101,7 +111,9 @@ mod tests {
         blame.prune(166 * s);
         assert_eq!(rows(&blame), [(edge(4, 3), 7 * s)]);
         blame.prune(300 * s);
-        assert_eq!(blame, Blame::default());
+        assert_eq!(rows(&blame), []);
+        let totals: Vec<_> = blame.totals().iter().collect();
+        assert_eq!(totals, [(&Mechanism::JournalData, &(13 * s))]);
     }
 
     #[test]

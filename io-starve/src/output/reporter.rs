@@ -127,6 +127,11 @@ impl Reporter {
         self.audience = audience;
     }
 
+    /// How many findings were not told, because too many came at once.
+    pub fn folded(&self) -> u64 {
+        self.storm.folded()
+    }
+
     /// How many findings were told.
     pub fn findings(&self) -> u64 {
         self.findings

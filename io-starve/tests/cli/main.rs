@@ -8,6 +8,7 @@
 
 mod alerts;
 mod files;
+mod metrics;
 mod replay;
 mod stream;
 mod traces;

@@ -32,6 +32,11 @@ pub struct Daemon {
 
 impl Daemon {
     pub fn start(args: &[&str]) -> Daemon {
+        Daemon::start_until(args, "watching the recording").0
+    }
+
+    /// Starts it and waits until it has said this; returns what it said so far.
+    pub fn start_until(args: &[&str], part: &str) -> (Daemon, String) {
         let mut child = Command::new(env!("CARGO_BIN_EXE_io-starve"))
             .arg("watch")
             .args(args)
@@ -41,18 +46,21 @@ impl Daemon {
             .unwrap();
         let mut err = BufReader::new(child.stderr.take().unwrap());
         let mut first = String::new();
-        // Signals are caught by then.
-        err.read_line(&mut first).unwrap();
-        assert!(first.contains("watching the recording"), "{first}");
+        // Signals are caught before anything is said.
+        while !first.contains(part) {
+            assert!(err.read_line(&mut first).unwrap() > 0, "{first}");
+        }
+        let so_far = first.clone();
         let said = std::thread::spawn(move || {
             let mut rest = String::new();
             err.read_to_string(&mut rest).unwrap();
             first + &rest
         });
-        Daemon {
+        let daemon = Daemon {
             child,
             said: Some(said),
-        }
+        };
+        (daemon, so_far)
     }
 
     pub fn signal(&self, signal: Signal) {

@@ -1,9 +1,11 @@
 //! `watch`: no screen. What is found goes to logs, what is counted to those who scrape.
 
+mod gauge;
 mod reload;
 
 use std::{cell::Cell, path::Path, rc::Rc};
 
+use gauge::Gauge;
 pub(super) use reload::Reloader;
 
 use super::{
@@ -16,6 +18,7 @@ use super::{
 use crate::{
     cli::{Cli, Command, Output, WatchArgs},
     files::Place,
+    metrics::server::Server,
     model::observation::Observation,
     output::{
         alert::Alert,
@@ -47,7 +50,12 @@ pub(super) async fn watch(
     let opened = args.output.iter().map(Opened::open);
     let opened = opened.collect::<Result<Vec<_>, _>>()?;
     let recording = args.record.as_deref().map(Recorder::place).transpose()?;
-    let prepared = Prepared { opened, recording };
+    let metrics = args.metrics.map(Server::bind).transpose()?;
+    let prepared = Prepared {
+        opened,
+        recording,
+        metrics,
+    };
     match &args.replay {
         None => {
             let mut attached = common.attach()?;
@@ -112,6 +120,7 @@ fn tape(
 struct Prepared {
     opened: Vec<Opened>,
     recording: Option<Place>,
+    metrics: Option<Server>,
 }
 
 impl Prepared {
@@ -128,6 +137,13 @@ impl Prepared {
         if let Some(place) = self.recording {
             session.record_to(place)?;
         }
+        let gauge = match self.metrics {
+            Some(server) => {
+                complain!("io-starve: metrics at http://{}/metrics", server.address());
+                Some(Gauge::new(server.start()?, args.max_series))
+            }
+            None => None,
+        };
         let reopeners = outputs.reopeners();
         let hup = Rc::new(Cell::new(false));
         let mut reopen = {
@@ -139,13 +155,14 @@ impl Prepared {
         };
         // Without any of these it was started by hand, and a SIGHUP says that the terminal has gone.
         let to_terminal = args.output.iter().all(|o| *o == Output::Stdout);
-        let is_daemon = !to_terminal || reloader.is_some();
+        let is_daemon = !to_terminal || reloader.is_some() || args.metrics.is_some();
         let on_hangup: Option<&mut dyn FnMut()> = match is_daemon {
             true => Some(&mut reopen),
             false => None,
         };
         let mut daemon = Daemon {
             outputs,
+            gauge,
             hup,
             wishes: reloader.map(|reloader| Wishes::new(reloader, common, args)),
         };
@@ -168,6 +185,7 @@ impl Prepared {
 /// All that is done with what was observed.
 struct Daemon {
     outputs: Outputs,
+    gauge: Option<Gauge>,
     /// SIGHUP came.
     hup: Rc<Cell<bool>>,
     wishes: Option<Wishes>,
@@ -184,6 +202,9 @@ impl Daemon {
             && let Some(wishes) = &mut self.wishes
         {
             wishes.reload(session);
+        }
+        if let (Some(o), Some(gauge)) = (o, &mut self.gauge) {
+            gauge.tick(o, alerts, session, &self.outputs);
         }
         match o {
             Some(o) => self.outputs.tick(o.mono_ns, alerts, session),
@@ -248,6 +269,8 @@ impl Wishes {
             ("format", old.format != new.format),
             ("duration", old.duration != new.duration),
             ("record", old.record != new.record),
+            ("metrics", old.metrics != new.metrics),
+            ("max-series", old.max_series != new.max_series),
             ("replay", old.replay != new.replay),
             ("device", attach.device != attach_new.device),
             ("interval", attach.interval != attach_new.interval),
