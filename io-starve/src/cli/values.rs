@@ -53,6 +53,22 @@ pub(super) fn speed(text: &str) -> Result<f64, String> {
     }
 }
 
+/// Bytes, with or without a unit.
+pub(super) fn size(text: &str) -> Result<u64, String> {
+    let digits = text.trim_end_matches(|c: char| !c.is_ascii_digit());
+    let shift = match &text[digits.len()..] {
+        "" | "B" => Some(0),
+        "KiB" | "K" => Some(10),
+        "MiB" | "M" => Some(20),
+        "GiB" | "G" => Some(30),
+        _ => None,
+    };
+    let bytes = digits.parse::<u64>().ok().zip(shift);
+    bytes
+        .and_then(|(n, shift)| n.checked_mul(1 << shift))
+        .ok_or_else(|| "give a size: 64MiB, 2GiB, or bytes".to_owned())
+}
+
 /// An address to listen on: a port alone means this machine only.
 pub(super) fn listen(text: &str) -> Result<SocketAddr, String> {
     if let Ok(port) = text.parse::<u16>() {

@@ -7,7 +7,7 @@ use clap::Args;
 use super::{
     Output, WatchFormat,
     outputs::output,
-    values::{duration, label, listen, named_file, speed},
+    values::{duration, label, listen, named_file, size, speed},
 };
 use crate::{detect::finding::Severity, output::ignore::Ignore};
 
@@ -46,6 +46,15 @@ pub struct WatchArgs {
     /// How many series the metrics may have; owners and disks beyond that are summed as "other"
     #[arg(long, value_name = "N", default_value_t = 2_000, value_parser = clap::value_parser!(u32).range(1_000..))]
     pub max_series: u32,
+    /// Keep the last minutes as recordings in this folder, and apart what came before and after each finding
+    #[arg(long, value_name = "DIR")]
+    pub flight: Option<PathBuf>,
+    /// How much room --flight may take
+    #[arg(long, value_name = "SIZE", default_value = "64MiB", value_parser = size)]
+    pub flight_size: u64,
+    /// How many recordings of findings --flight keeps
+    #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..))]
+    pub flight_keep: u32,
     /// Watch a recording instead of this kernel, to try outputs, alert rules and dashboards; needs no root
     #[arg(long, value_name = "FILE")]
     pub replay: Option<PathBuf>,
@@ -71,6 +80,9 @@ impl WatchArgs {
             check_config: false,
             metrics: None,
             max_series: 0,
+            flight: None,
+            flight_size: 0,
+            flight_keep: 0,
             replay: None,
             speed: None,
             ignore: Vec::new(),

@@ -8,14 +8,14 @@ use crate::{
     files::Place,
     model::{observation::Observation, snapshot::Snapshot},
     output::{
-        alert::{Alert, StopReason},
+        alert::{Alert, Event, StopReason},
         reporter::{Audience, Reporter},
         text,
     },
     pipeline::Pipeline,
     source::{
         Source,
-        recording::{Checkpoint, Recorder},
+        recording::{Checkpoint, Flight, Recorder},
     },
 };
 
@@ -25,6 +25,7 @@ pub(super) struct Session {
     reporter: Reporter,
     audience: Audience,
     recorder: Option<Recorder>,
+    flight: Option<Flight>,
     settings: Settings,
     labels: BTreeMap<String, String>,
     interval: Duration,
@@ -51,6 +52,7 @@ impl Session {
             ),
             audience,
             recorder: None,
+            flight: None,
             settings: settings.clone(),
             labels,
             interval,
@@ -96,16 +98,24 @@ impl Session {
 
     /// Records from now on.
     pub(super) fn record_to(&mut self, place: Place) -> Result<(), CommandError> {
-        let checkpoint = Checkpoint {
+        self.recorder = Some(Recorder::create(place, &self.checkpoint()?)?);
+        Ok(())
+    }
+
+    /// Keeps the last minutes from now on, and what surrounds findings.
+    pub(super) fn fly(&mut self, flight: Flight) {
+        self.flight = Some(flight);
+    }
+
+    fn checkpoint(&self) -> Result<Checkpoint, serde_json::Error> {
+        Ok(Checkpoint {
             settings: self.settings.clone(),
             labels: self.labels.clone(),
             interval_ms: self.interval.as_millis() as u64,
             observations: self.observations,
             pipeline: serde_json::to_value(&self.pipeline)?,
             reporter: serde_json::to_value(&self.reporter)?,
-        };
-        self.recorder = Some(Recorder::create(place, &checkpoint)?);
-        Ok(())
+        })
     }
 
     /// Goes on with other wishes.
@@ -115,6 +125,9 @@ impl Session {
         labels: &[(String, String)],
         audience: Audience,
     ) {
+        if let Some(flight) = &mut self.flight {
+            flight.restart();
+        }
         self.settings = settings.clone();
         self.labels = labels.iter().cloned().collect();
         self.audience = audience.clone();
@@ -152,9 +165,34 @@ impl Session {
             complain!("io-starve: {e}");
             self.recorder = None;
         }
+        if let Err(e) = self.fly_on(observation) {
+            complain!("io-starve: the flight recording ended: {e}; please report this");
+            self.flight = None;
+        }
         self.observations += 1;
         let changes = self.pipeline.feed(observation);
-        self.reporter.tick(observation, &changes, &self.pipeline)
+        let mut alerts = self.reporter.tick(observation, &changes, &self.pipeline);
+        if let Some(flight) = &mut self.flight {
+            for alert in &mut alerts {
+                if let Event::Open(f) = &mut alert.event {
+                    let path = flight.keep(f.kind.name(), observation);
+                    f.recording = path.map(|p| p.display().to_string());
+                }
+            }
+        }
+        alerts
+    }
+
+    fn fly_on(&mut self, observation: &Observation) -> Result<(), serde_json::Error> {
+        let Some(mut flight) = self.flight.take() else {
+            return Ok(());
+        };
+        if flight.wants_checkpoint(observation) {
+            flight.segment(&self.checkpoint()?, observation)?;
+        }
+        flight.write(observation)?;
+        self.flight = Some(flight);
+        Ok(())
     }
 
     /// Closes what is open and says so.
@@ -165,6 +203,9 @@ impl Session {
 
     /// Ends the recording; says how many observations it holds when there is one.
     pub(super) fn end_recording(&mut self) -> Result<Option<u64>, CommandError> {
+        if let Some(flight) = self.flight.take() {
+            flight.finish();
+        }
         let recorder = self.recorder.take();
         recorder
             .map(Recorder::finish)

@@ -28,7 +28,7 @@ use crate::{
     source::{
         Source,
         input::{self, Opened as Input},
-        recording::Recorder,
+        recording::{Flight, Recorder, Room},
         replay::{Replay, Tape},
     },
 };
@@ -50,10 +50,19 @@ pub(super) async fn watch(
     let opened = args.output.iter().map(Opened::open);
     let opened = opened.collect::<Result<Vec<_>, _>>()?;
     let recording = args.record.as_deref().map(Recorder::place).transpose()?;
+    let flight = args.flight.as_deref().map(|dir| {
+        let room = Room {
+            bytes: args.flight_size,
+            kept: args.flight_keep,
+        };
+        Flight::open(dir, room)
+    });
+    let flight = flight.transpose()?;
     let metrics = args.metrics.map(Server::bind).transpose()?;
     let prepared = Prepared {
         opened,
         recording,
+        flight,
         metrics,
     };
     match &args.replay {
@@ -120,6 +129,7 @@ fn tape(
 struct Prepared {
     opened: Vec<Opened>,
     recording: Option<Place>,
+    flight: Option<Flight>,
     metrics: Option<Server>,
 }
 
@@ -136,6 +146,9 @@ impl Prepared {
         let outputs = Outputs::begin(self.opened, args.format.into())?;
         if let Some(place) = self.recording {
             session.record_to(place)?;
+        }
+        if let Some(flight) = self.flight {
+            session.fly(flight);
         }
         let gauge = match self.metrics {
             Some(server) => {
@@ -271,6 +284,9 @@ impl Wishes {
             ("record", old.record != new.record),
             ("metrics", old.metrics != new.metrics),
             ("max-series", old.max_series != new.max_series),
+            ("flight", old.flight != new.flight),
+            ("flight-size", old.flight_size != new.flight_size),
+            ("flight-keep", old.flight_keep != new.flight_keep),
             ("replay", old.replay != new.replay),
             ("device", attach.device != attach_new.device),
             ("interval", attach.interval != attach_new.interval),
