@@ -8,6 +8,7 @@
 
 mod alerts;
 mod files;
+mod flight;
 mod metrics;
 mod replay;
 mod stream;

@@ -115,25 +115,41 @@ fn a_finding_shows_in_the_metrics_and_counters_grow() {
 
 /// Prometheus' own opinion of a page.
 fn promtool(page: &str) {
+    let Some((good, said)) = run_promtool(&["check", "metrics"], page) else {
+        return;
+    };
+    assert!(good && said.is_empty(), "{said}");
+}
+
+/// Whether promtool is content, and what it says; `None` when it is not installed.
+fn run_promtool(args: &[&str], input: &str) -> Option<(bool, String)> {
     let child = Command::new("promtool")
-        .args(["check", "metrics"])
+        .args(args)
+        .current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/../deploy/prometheus"))
         .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
+        .stdout(Stdio::null())
         .stderr(Stdio::piped())
         .spawn();
     let Ok(mut child) = child else {
         eprintln!("skipped: promtool is not installed");
-        return;
+        return None;
     };
-    child
-        .stdin
-        .take()
-        .unwrap()
-        .write_all(page.as_bytes())
-        .unwrap();
+    child.stdin.take()?.write_all(input.as_bytes()).unwrap();
     let output = child.wait_with_output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(output.status.success() && said.is_empty(), "{said}");
+    Some((output.status.success(), said))
+}
+
+#[test]
+fn the_shipped_rules_do_what_their_tests_say() {
+    for args in [
+        ["check", "rules", "io-starve.rules.yml"],
+        ["test", "rules", "io-starve.rules.test.yml"],
+    ] {
+        if let Some((good, said)) = run_promtool(&args, "") {
+            assert!(good, "{said}");
+        }
+    }
 }
 
 #[test]

@@ -20,7 +20,7 @@ use crate::{
 };
 
 /// 65 s with one finding.
-fn recording() -> NamedTempFile {
+pub fn recording() -> NamedTempFile {
     Run::new().record(&starvation())
 }
 
@@ -95,7 +95,7 @@ pub fn until<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
     panic!("waited in vain: {what}");
 }
 
-fn lines(path: &Path) -> Vec<Value> {
+pub fn lines(path: &Path) -> Vec<Value> {
     let text = std::fs::read_to_string(path).unwrap_or_default();
     text.lines()
         .map(|l| serde_json::from_str(l).unwrap_or_else(|e| panic!("{e}: {l}")))
@@ -474,64 +474,43 @@ fn a_configuration_is_read_again_and_a_broken_one_changes_nothing() {
 }
 
 #[test]
-fn a_finding_is_kept_with_what_surrounds_it_and_replays_to_the_same() {
+fn a_service_manager_hears_of_the_first_tick_of_every_tick_and_of_the_end() {
     let dir = tempfile::tempdir().unwrap();
-    let (flight, log) = (dir.path().join("flight"), dir.path().join("log"));
+    let path = dir.path().join("notify");
+    let manager = UnixDatagram::bind(&path).unwrap();
+    manager.set_read_timeout(Some(PATIENCE)).unwrap();
     let recording = recording();
-    let daemon = Daemon::start(&[
-        "--flight",
-        flight.to_str().unwrap(),
-        "--output",
-        log.to_str().unwrap(),
-        "--speed",
-        "40",
-        "--replay",
-        recording.path().to_str().unwrap(),
-    ]);
-    daemon.end(None);
-    let told = lines(&log);
-    let open = told.iter().find(|l| l["event"] == "open").unwrap();
-    let kept = open["recording"].as_str().unwrap();
-    assert!(kept.starts_with(flight.to_str().unwrap()), "{kept}");
-    let (code, out, err) = outcome(&mut io_starve(["replay", kept, "--format", "json"]));
-    assert_eq!((code, err.as_str()), (0, ""));
-    let again: Value = out
-        .lines()
-        .map(|l| serde_json::from_str(l).unwrap())
-        .find(|l: &Value| l["event"] == "open")
+    // A watchdog names the process that it means.
+    let line = "WATCHDOG_PID=$$ exec \"$0\" watch --speed 100 --replay \"$1\"";
+    let mut child = Command::new("sh")
+        .args(["-c", line, env!("CARGO_BIN_EXE_io-starve")])
+        .arg(recording.path())
+        .env("NOTIFY_SOCKET", &path)
+        .env("WATCHDOG_USEC", "30000000")
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
         .unwrap();
-    assert_eq!(again["id"], open["id"]);
-    let ring = std::fs::read_dir(&flight).unwrap().count();
-    assert_eq!(ring, 4, "three segments and the finding");
+    let mut heard = Vec::new();
+    let mut buffer = [0; 256];
+    while heard.last().is_none_or(|h| h != "STOPPING=1") {
+        let n = manager.recv(&mut buffer).unwrap();
+        heard.push(String::from_utf8_lossy(&buffer[..n]).trim_end().to_owned());
+    }
+    assert!(child.wait().unwrap().success());
+    assert_eq!(heard[..2], ["READY=1", "WATCHDOG=1"]);
+    let alive = heard.iter().filter(|h| *h == "WATCHDOG=1").count();
+    assert_eq!(alive, starvation().len());
 }
 
 #[test]
-fn a_killed_flight_recorder_leaves_a_ring_that_replays() {
-    let dir = tempfile::tempdir().unwrap();
-    let flight = dir.path().join("flight");
-    let recording = recording();
-    let daemon = Daemon::start(&[
-        "--flight",
-        flight.to_str().unwrap(),
-        "--speed",
-        "30",
-        "--replay",
-        recording.path().to_str().unwrap(),
-    ]);
-    let files = || std::fs::read_dir(&flight).map_or(0, Iterator::count);
-    until("the second segment", || (files() >= 3).then_some(()));
-    daemon.end(Some(Signal::KILL));
-    for entry in std::fs::read_dir(&flight).unwrap() {
-        let path = entry.unwrap().path();
-        let mut command = io_starve(["replay", "--format", "json"]);
-        let (code, out, err) = outcome(command.arg(&path));
-        // The segment may have been killed in its first moment.
-        if std::fs::metadata(&path).unwrap().len() > 0 {
-            assert_eq!(code, 0, "{path:?}: {err}");
-            assert!(
-                out.lines()
-                    .all(|l| serde_json::from_str::<Value>(l).is_ok())
-            );
-        }
-    }
+fn the_shipped_configuration_makes_sense() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../deploy/config/config.toml");
+    let (code, _, err) = outcome(&mut io_starve([
+        "watch",
+        "--check-config",
+        "--config",
+        path,
+    ]));
+    assert_eq!(code, 0, "{err}");
 }

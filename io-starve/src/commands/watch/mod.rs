@@ -2,11 +2,13 @@
 
 mod gauge;
 mod reload;
+mod service;
 
 use std::{cell::Cell, path::Path, rc::Rc};
 
 use gauge::Gauge;
 pub(super) use reload::Reloader;
+use service::Service;
 
 use super::{
     CommandError,
@@ -176,6 +178,7 @@ impl Prepared {
         let mut daemon = Daemon {
             outputs,
             gauge,
+            service: Service::new(),
             hup,
             wishes: reloader.map(|reloader| Wishes::new(reloader, common, args)),
         };
@@ -199,6 +202,7 @@ impl Prepared {
 struct Daemon {
     outputs: Outputs,
     gauge: Option<Gauge>,
+    service: Service,
     /// SIGHUP came.
     hup: Rc<Cell<bool>>,
     wishes: Option<Wishes>,
@@ -218,6 +222,10 @@ impl Daemon {
         }
         if let (Some(o), Some(gauge)) = (o, &mut self.gauge) {
             gauge.tick(o, alerts, session, &self.outputs);
+        }
+        match o {
+            Some(_) => self.service.alive(),
+            None => self.service.stopping(),
         }
         match o {
             Some(o) => self.outputs.tick(o.mono_ns, alerts, session),
