@@ -1,6 +1,7 @@
 //! `watch`: no screen. What is found goes to logs, what is counted to those who scrape.
 
 mod gauge;
+mod privileges;
 mod reload;
 mod service;
 
@@ -70,6 +71,8 @@ pub(super) async fn watch(
     match &args.replay {
         None => {
             let mut attached = common.attach()?;
+            let is_file = |o: &Output| matches!(o, Output::File(_));
+            privileges::drop_unneeded(args.flight.is_some() || args.output.iter().any(is_file));
             let mut live = source(&mut attached, common.attach.interval);
             let session = session(common, args);
             prepared
