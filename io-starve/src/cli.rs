@@ -16,9 +16,13 @@ use crate::{
     source::input::Format,
 };
 
+mod outputs;
 mod values;
-pub use values::nearest;
-use values::{duration, fail_on, interval, kind, label, named_file, speed};
+mod watch;
+pub use outputs::Output;
+use values::{duration, fail_on, interval, label, named_file, speed};
+pub use values::{kind, nearest};
+pub use watch::WatchArgs;
 
 /// Says who starves whom of block I/O, through which mechanism, for how long.
 #[derive(Debug, Clone, Parser)]
@@ -134,29 +138,6 @@ pub enum ReplayFormat {
     Text,
     /// One JSON object a line
     Json,
-}
-
-/// Arguments of `watch`.
-#[derive(Debug, Clone, Args)]
-pub struct WatchArgs {
-    /// Append to this file, reopened on SIGHUP, instead of writing to standard output, which - is too
-    #[arg(long, short, value_name = "FILE")]
-    pub output: Option<PathBuf>,
-    /// How alerts are written
-    #[arg(long, value_enum, default_value = "json")]
-    pub format: WatchFormat,
-    /// Stop after this time (10s, 5m)
-    #[arg(long, value_name = "TIME", value_parser = duration)]
-    pub duration: Option<Duration>,
-    /// Leave out findings below this severity
-    #[arg(long, value_enum, default_value = "info")]
-    pub min_severity: Severity,
-    /// Put this label on every alert; repeatable
-    #[arg(long, value_name = "KEY=VALUE", value_parser = label)]
-    pub label: Vec<(String, String)>,
-    /// Also record to this file
-    #[arg(long, value_name = "FILE", value_parser = named_file())]
-    pub record: Option<PathBuf>,
 }
 
 /// Arguments of `run`.

@@ -13,6 +13,7 @@ macro_rules! complain {
 
 pub mod cli;
 pub mod commands;
+pub mod config;
 pub mod detect;
 #[cfg(feature = "faults")]
 mod faults;
@@ -20,6 +21,7 @@ pub mod files;
 pub mod fio;
 pub mod history;
 pub mod kernel;
+pub mod metrics;
 pub mod model;
 pub mod output;
 pub mod pipeline;

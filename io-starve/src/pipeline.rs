@@ -2,6 +2,8 @@
 //!
 //! Its whole state is data: written as the checkpoint of a recording and read back, it goes on exactly where it was.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
 use crate::detect::engine::Engine;
@@ -9,6 +11,7 @@ use crate::detect::settings::Settings;
 use crate::detect::{Change, words};
 use crate::model::Model;
 use crate::model::accounts::{Account, PauseTotal, ShareTotal};
+use crate::model::mechanism::Mechanism;
 use crate::model::observation::Observation;
 use crate::model::snapshot::Snapshot;
 
@@ -72,6 +75,16 @@ impl Pipeline {
     /// Everything that is known at the last tick.
     pub fn model(&self) -> &Model {
         &self.model
+    }
+
+    /// Delay by mechanism since attach, in ns.
+    pub fn blame_totals(&self) -> &BTreeMap<Mechanism, u64> {
+        self.model.blame().by_mechanism()
+    }
+
+    /// Judges by other thresholds from the next tick on.
+    pub fn set_settings(&mut self, settings: Settings) {
+        self.settings = settings;
     }
 
     /// The thresholds in use.

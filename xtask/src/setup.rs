@@ -53,6 +53,9 @@ pub const PURE: &[Need] = &[need(
     "python3-jsonschema",
 )];
 
+/// What judges metrics and alert rules: with `--all`, since it is a large package.
+pub const METRICS: &[Need] = &[need("promtool", "prometheus")];
+
 /// What the benchmark and looking by hand need.
 pub const BENCH: &[Need] = &[
     need("/usr/sbin/biolatency", "libbpf-tools"),
@@ -72,7 +75,7 @@ impl Need {
 
 /// Everything that any command needs.
 pub fn all() -> Result<()> {
-    ensure(&[PURE, LIVE, VM, BENCH].concat())?;
+    ensure(&[PURE, METRICS, LIVE, VM, BENCH].concat())?;
     println!("setup: everything is there");
     Ok(())
 }

@@ -101,13 +101,17 @@ fn cargo(args: &[&str]) -> Command {
     cmd
 }
 
-fn pure(o: &mut Outcome, _all: bool) {
+fn pure(o: &mut Outcome, all: bool) {
     if let Err(e) = setup::ensure(setup::PURE) {
         o.skip(
             "validation of the alert schema by jsonschema",
             format!("{e:#}"),
             true,
         );
+    }
+    if all && let Err(e) = setup::ensure(setup::METRICS) {
+        let what = "promtool's check of metrics and alert rules";
+        o.skip(what, format!("{e:#}"), true);
     }
     o.step("formatting", run(&mut cargo(&["fmt", "--all", "--check"])));
     o.step(

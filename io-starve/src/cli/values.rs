@@ -1,6 +1,10 @@
 //! Values of options: text to what it means, or a sentence on what to type instead.
 
-use std::{path::PathBuf, time::Duration};
+use std::{
+    net::{Ipv4Addr, SocketAddr},
+    path::PathBuf,
+    time::Duration,
+};
 
 use clap::{
     ValueEnum,
@@ -49,6 +53,32 @@ pub(super) fn speed(text: &str) -> Result<f64, String> {
     }
 }
 
+/// Bytes, with or without a unit.
+pub(super) fn size(text: &str) -> Result<u64, String> {
+    let digits = text.trim_end_matches(|c: char| !c.is_ascii_digit());
+    let shift = match &text[digits.len()..] {
+        "" | "B" => Some(0),
+        "KiB" | "K" => Some(10),
+        "MiB" | "M" => Some(20),
+        "GiB" | "G" => Some(30),
+        _ => None,
+    };
+    let bytes = digits.parse::<u64>().ok().zip(shift);
+    bytes
+        .and_then(|(n, shift)| n.checked_mul(1 << shift))
+        .ok_or_else(|| "give a size: 64MiB, 2GiB, or bytes".to_owned())
+}
+
+/// An address to listen on: a port alone means this machine only.
+pub(super) fn listen(text: &str) -> Result<SocketAddr, String> {
+    if let Ok(port) = text.parse::<u16>() {
+        return Ok((Ipv4Addr::LOCALHOST, port).into());
+    }
+    text.parse().map_err(|_| {
+        "give a port, for this machine only, or ADDRESS:PORT (0.0.0.0:9464, [::]:9464)".to_owned()
+    })
+}
+
 pub(super) fn label(text: &str) -> Result<(String, String), String> {
     match text.split_once('=') {
         Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
@@ -56,7 +86,11 @@ pub(super) fn label(text: &str) -> Result<(String, String), String> {
     }
 }
 
-pub(super) fn kind(text: &str) -> Result<Kind, String> {
+/// A kind of finding by its name.
+///
+/// # Errors
+/// With the name that is most like it.
+pub fn kind(text: &str) -> Result<Kind, String> {
     if let Some(kind) = Kind::ALL.into_iter().find(|k| k.name() == text) {
         return Ok(kind);
     }

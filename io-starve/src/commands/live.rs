@@ -1,15 +1,16 @@
-//! `top`, `watch` and `record`: the running kernel, on a screen, in lines, in a file.
+//! `top` and `record`: the running kernel, on a screen, in a file.
 
 use std::{future::pending, io::IsTerminal, time::Duration};
 
 use super::{
     CommandError,
     desk::Desk,
-    session::{Lines, Session, drive},
+    session::{Session, drive},
     signals::Signals,
+    watch::watch,
 };
 use crate::{
-    cli::{AttachArgs, RecordArgs, WatchArgs, is_dash},
+    cli::{AttachArgs, RecordArgs, WatchArgs},
     detect::{finding::Severity, settings::Settings},
     kernel::{Attached, ReadError},
     model::observation::{Observation, Verdict},
@@ -17,14 +18,14 @@ use crate::{
         alert::{Alert, Event, StopReason},
         focus::Focus,
         reporter::Audience,
-        sink::{Reopener, Sink},
         text,
     },
-    source::{live::Live, recording::Recorder},
+    source::{Source, live::Live, recording::Recorder},
     tui::{self, request::Request},
 };
 
 /// What all commands have in common.
+#[derive(Clone)]
 pub(super) struct Common {
     pub(super) attach: AttachArgs,
     pub(super) settings: Settings,
@@ -33,13 +34,17 @@ pub(super) struct Common {
 
 impl Common {
     pub(super) fn session(&self, labels: &[(String, String)], min_severity: Severity) -> Session {
-        let focus = self.focus();
-        let audience = Audience {
-            min_severity,
-            focus,
-            status_ns: self.attach.status_ns(),
-        };
+        let audience = self.audience(min_severity);
         Session::new(&self.settings, labels, self.attach.interval, audience)
+    }
+
+    pub(super) fn audience(&self, min_severity: Severity) -> Audience {
+        Audience {
+            min_severity,
+            focus: self.focus(),
+            status_ns: self.attach.status_ns(),
+            ignore: Vec::new(),
+        }
     }
 
     fn focus(&self) -> Focus {
@@ -93,9 +98,9 @@ pub(super) fn source(
 }
 
 /// Waits for a signal or the end of the time given.
-async fn until(
+pub(super) async fn until(
     signals: &mut Signals,
-    log: Option<&Reopener>,
+    on_hangup: Option<&mut dyn FnMut()>,
     duration: Option<Duration>,
 ) -> StopReason {
     let time_is_over = async {
@@ -105,33 +110,43 @@ async fn until(
         }
     };
     tokio::select! {
-        reason = signals.stop(log) => reason,
+        reason = signals.stop(on_hangup) => reason,
         () = time_is_over => StopReason::Duration,
     }
 }
 
-/// Observes until `stop`, then once more, so that what happened since the last tick counts too. Alerts, those of the
-/// end among them, go to `tell`. When reading failed, the session is ended in order before the error is returned.
+/// Observes the kernel until `stop`, as [`follow`] does.
 pub(super) async fn observe(
     attached: &mut Attached,
     session: &mut Session,
     interval: Duration,
     stop: impl Future<Output = StopReason>,
-    mut tell: impl FnMut(Option<u64>, &[Alert], &mut Session) -> Result<(), CommandError>,
+    tell: impl FnMut(Option<&Observation>, &[Alert], &mut Session) -> Result<(), CommandError>,
 ) -> Result<(), CommandError> {
-    let mut live = source(attached, interval);
+    follow(&mut source(attached, interval), session, stop, tell).await
+}
+
+/// Observes until `stop`, then once more, so that what happened since the last tick counts too. Alerts, those of the
+/// end among them, go to `tell`. When reading failed, the session is ended in order before the error is returned.
+pub(super) async fn follow<S: Source>(
+    source: &mut S,
+    session: &mut Session,
+    stop: impl Future<Output = StopReason>,
+    mut tell: impl FnMut(Option<&Observation>, &[Alert], &mut Session) -> Result<(), CommandError>,
+) -> Result<(), CommandError> {
     let mut each = |o: &Observation| {
         let alerts = session.feed(o);
-        tell(Some(o.mono_ns), &alerts, session)
+        tell(Some(o), &alerts, session)
     };
-    let driven = drive(&mut live, stop, |o| each(&o)).await;
+    let driven = drive(source, stop, |o| each(&o)).await;
     let (reason, result) = match driven {
         Ok(reason) => {
-            let last = live
-                .observe_now()
-                .map_err(Into::into)
-                .and_then(|o| each(&o));
-            (reason.unwrap_or(StopReason::Quit), last)
+            let last = match source.last() {
+                Ok(Some(o)) => each(&o),
+                Ok(None) => Ok(()),
+                Err(e) => Err(e.into()),
+            };
+            (reason.unwrap_or(StopReason::RecordingEnded), last)
         }
         Err(e) => (StopReason::ReadFailed, Err(e)),
     };
@@ -142,7 +157,7 @@ pub(super) async fn observe(
 
 pub(super) async fn top(common: &Common) -> Result<u8, CommandError> {
     if !std::io::stdout().is_terminal() {
-        return lines(common, &WatchArgs::text()).await;
+        return watch(common, &WatchArgs::text(), None).await;
     }
     // Before the screen opens a signal must not leave programs attached; afterwards the screen has its own.
     let _signals = Signals::catch()?;
@@ -204,49 +219,6 @@ fn tell_what_was_open(alerts: &[Alert]) {
     }
 }
 
-pub(super) async fn watch(common: &Common, args: &WatchArgs) -> Result<u8, CommandError> {
-    lines(common, args).await
-}
-
-async fn lines(common: &Common, args: &WatchArgs) -> Result<u8, CommandError> {
-    let mut signals = Signals::catch()?;
-    // What cannot be written is said before the kernel is asked for anything.
-    let output = args.output.as_deref().filter(|path| !is_dash(path));
-    let output = output.map(Sink::place).transpose()?;
-    let recording = args.record.as_deref().map(Recorder::place).transpose()?;
-    let mut attached = common.attach()?;
-    let (sink, log) = match output {
-        Some(place) => Sink::file(place).map(|(sink, log)| (sink, Some(log)))?,
-        None => (Sink::stdout()?, None),
-    };
-    let mut lines = Lines::new(sink, args.format.into());
-    let mut session = common.session(&args.label, args.min_severity);
-    if let Some(place) = recording {
-        session.record_to(place)?;
-    }
-    let stop = until(&mut signals, log.as_ref(), args.duration);
-    let observed = observe(
-        &mut attached,
-        &mut session,
-        common.attach.interval,
-        stop,
-        |tick, alerts, session| match tick {
-            Some(mono_ns) => lines.tick(mono_ns, alerts, session),
-            None => lines.end(alerts, session),
-        },
-    )
-    .await;
-    drop(attached);
-    let recorded = session.end_recording();
-    // A reopener keeps the queue of the sink open.
-    drop(log);
-    let written = lines.finish();
-    observed?;
-    recorded?;
-    written?;
-    Ok(0)
-}
-
 pub(super) async fn record(common: &Common, args: &RecordArgs) -> Result<u8, CommandError> {
     let mut signals = Signals::catch()?;
     let recording = Recorder::place(&args.output)?;
@@ -278,18 +250,4 @@ pub(super) async fn record(common: &Common, args: &RecordArgs) -> Result<u8, Com
         args.output.display()
     );
     Ok(0)
-}
-
-impl WatchArgs {
-    /// What `top` does where there is no terminal.
-    fn text() -> WatchArgs {
-        WatchArgs {
-            output: None,
-            format: crate::cli::WatchFormat::Text,
-            duration: None,
-            min_severity: Severity::Info,
-            label: Vec::new(),
-            record: None,
-        }
-    }
 }

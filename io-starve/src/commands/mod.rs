@@ -6,21 +6,24 @@ mod compare;
 pub(crate) mod demo;
 mod desk;
 mod live;
+mod outputs;
 mod progress;
 mod replay;
 mod report;
 mod run;
 mod session;
 mod signals;
+mod watch;
 
 use std::process::ExitCode;
 
 use clap::{ArgMatches, CommandFactory, FromArgMatches};
 
 use crate::{
-    cli::{Cli, Command, DoctorArgs, ExplainArgs, WatchFormat},
+    cli::{Cli, Command, DoctorArgs, ExplainArgs},
     detect::{self, finding::Kind},
     kernel::{self, AttachError, AttachOptions, ReadError},
+    metrics::server::ServerError,
     output::{
         alert,
         document::DocumentError,
@@ -51,6 +54,8 @@ enum CommandError {
     Input(#[from] InputError),
     #[error(transparent)]
     Sink(#[from] SinkError),
+    #[error(transparent)]
+    Metrics(#[from] ServerError),
     #[error(transparent)]
     Tui(#[from] TuiError),
     #[error(
@@ -127,8 +132,16 @@ fn run_was_asked_for() -> bool {
         .is_some_and(|arg| arg == "run")
 }
 
-fn dispatch(cli: Cli, matches: &ArgMatches) -> Result<u8, CommandError> {
+fn dispatch(mut cli: Cli, matches: &ArgMatches) -> Result<u8, CommandError> {
     let matches = matches.subcommand().map_or(matches, |(_, m)| m);
+    let mut reloader = None;
+    if let Some(Command::Watch(args)) = &cli.command
+        && let Some(path) = args.config.clone()
+    {
+        let file = watch::Reloader::new(path, matches.clone());
+        cli = file.load()?;
+        reloader = Some(file);
+    }
     let checked = match cli.command {
         // Those not given are the recording's, and only with them can it be said how they go together.
         Some(Command::Replay(_) | Command::Demo(_) | Command::Report(_) | Command::Compare(_)) => {
@@ -150,7 +163,8 @@ fn dispatch(cli: Cli, matches: &ArgMatches) -> Result<u8, CommandError> {
     };
     match command.unwrap_or(Command::Top) {
         Command::Top => runtime()?.block_on(live::top(&common)),
-        Command::Watch(args) => runtime()?.block_on(live::watch(&common, &args)),
+        Command::Watch(args) if args.check_config => watch::check_config(&args),
+        Command::Watch(args) => runtime()?.block_on(watch::watch(&common, &args, reloader)),
         Command::Record(args) => runtime()?.block_on(live::record(&common, &args)),
         Command::Run(args) => runtime()?.block_on(run::run(&common, &args)),
         Command::Replay(args) => runtime()?.block_on(replay::replay(&common, matches, &args)),
@@ -211,15 +225,6 @@ impl live::Common {
             without_hooks: self.attach.without_hook.clone(),
             slots: self.attach.slots,
             raw_tracepoints: self.attach.raw_tracepoints,
-        }
-    }
-}
-
-impl From<WatchFormat> for session::LineFormat {
-    fn from(format: WatchFormat) -> Self {
-        match format {
-            WatchFormat::Json => session::LineFormat::Json,
-            WatchFormat::Text => session::LineFormat::Text,
         }
     }
 }

@@ -11,8 +11,9 @@ use super::{
     CommandError,
     desk::Desk,
     live::Common,
+    outputs::{LineFormat, Outputs},
     progress::Bar,
-    session::{LineFormat, Lines, Session, drive},
+    session::{Session, drive},
     signals::Signals,
 };
 use crate::{
@@ -194,6 +195,7 @@ fn everything(common: &Common) -> Audience {
             devices: common.attach.device.clone(),
         },
         status_ns: common.attach.status_ns(),
+        ignore: Vec::new(),
     }
 }
 
@@ -278,7 +280,7 @@ async fn in_lines<T: Tape>(
     format: LineFormat,
 ) -> Result<Option<String>, CommandError> {
     let mut signals = Signals::catch()?;
-    let mut lines = Lines::new(Sink::stdout()?, format);
+    let mut lines = Outputs::to(Sink::stdout()?, format);
     let mut bar = Bar::new(source.tape().progress());
     let driven = drive(&mut source, signals.stop(None), |o| {
         let alerts = session.feed(&o);

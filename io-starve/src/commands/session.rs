@@ -9,15 +9,14 @@ use crate::{
     history::{History, summary::Summary},
     model::{observation::Observation, snapshot::Snapshot},
     output::{
-        alert::{Alert, StopReason},
+        alert::{Alert, Event, StopReason},
         reporter::{Audience, Reporter},
-        sink::{Sink, SinkError},
         text,
     },
     pipeline::Pipeline,
     source::{
         Source,
-        recording::{Checkpoint, Recorder},
+        recording::{Checkpoint, Flight, Recorder},
     },
 };
 
@@ -27,6 +26,7 @@ pub(super) struct Session {
     reporter: Reporter,
     audience: Audience,
     recorder: Option<Recorder>,
+    flight: Option<Flight>,
     settings: Settings,
     labels: BTreeMap<String, String>,
     interval: Duration,
@@ -55,6 +55,7 @@ impl Session {
             ),
             audience,
             recorder: None,
+            flight: None,
             settings: settings.clone(),
             labels,
             interval,
@@ -107,16 +108,57 @@ impl Session {
 
     /// Records from now on.
     pub(super) fn record_to(&mut self, place: Place) -> Result<(), CommandError> {
-        let checkpoint = Checkpoint {
+        self.recorder = Some(Recorder::create(place, &self.checkpoint()?)?);
+        Ok(())
+    }
+
+    /// Keeps the last minutes from now on, and what surrounds findings.
+    pub(super) fn fly(&mut self, flight: Flight) {
+        self.flight = Some(flight);
+    }
+
+    fn checkpoint(&self) -> Result<Checkpoint, serde_json::Error> {
+        Ok(Checkpoint {
             settings: self.settings.clone(),
             labels: self.labels.clone(),
             interval_ms: self.interval.as_millis() as u64,
             observations: self.observations,
             pipeline: serde_json::to_value(&self.pipeline)?,
             reporter: serde_json::to_value(&self.reporter)?,
-        };
-        self.recorder = Some(Recorder::create(place, &checkpoint)?);
-        Ok(())
+        })
+    }
+
+    /// Goes on with other wishes.
+    pub(super) fn reload(
+        &mut self,
+        settings: &Settings,
+        labels: &[(String, String)],
+        audience: Audience,
+    ) {
+        if let Some(flight) = &mut self.flight {
+            flight.restart();
+        }
+        self.settings = settings.clone();
+        self.labels = labels.iter().cloned().collect();
+        self.audience = audience.clone();
+        self.pipeline.set_settings(settings.clone());
+        self.reporter
+            .reload(settings.clone(), self.labels.clone(), audience);
+    }
+
+    /// The pipeline, to ask for figures.
+    pub(super) fn pipeline(&self) -> &Pipeline {
+        &self.pipeline
+    }
+
+    /// How many findings were not told, because too many came at once.
+    pub(super) fn folded(&self) -> u64 {
+        self.reporter.folded()
+    }
+
+    /// The thresholds in use.
+    pub(super) fn settings(&self) -> &Settings {
+        &self.settings
     }
 
     /// False when nothing is recorded, or no longer, because it failed.
@@ -133,13 +175,37 @@ impl Session {
             complain!("io-starve: {e}");
             self.recorder = None;
         }
+        if let Err(e) = self.fly_on(observation) {
+            complain!("io-starve: the flight recording ended: {e}; please report this");
+            self.flight = None;
+        }
         self.observations += 1;
         let changes = self.pipeline.feed(observation);
-        let alerts = self.reporter.tick(observation, &changes, &self.pipeline);
+        let mut alerts = self.reporter.tick(observation, &changes, &self.pipeline);
+        if let Some(flight) = &mut self.flight {
+            for alert in &mut alerts {
+                if let Event::Open(f) = &mut alert.event {
+                    let path = flight.keep(f.kind.name(), observation);
+                    f.recording = path.map(|p| p.display().to_string());
+                }
+            }
+        }
         if let Some(history) = &mut self.history {
             history.take(observation, &alerts, &self.pipeline);
         }
         alerts
+    }
+
+    fn fly_on(&mut self, observation: &Observation) -> Result<(), serde_json::Error> {
+        let Some(mut flight) = self.flight.take() else {
+            return Ok(());
+        };
+        if flight.wants_checkpoint(observation) {
+            flight.segment(&self.checkpoint()?, observation)?;
+        }
+        flight.write(observation)?;
+        self.flight = Some(flight);
+        Ok(())
     }
 
     /// Closes what is open and says so.
@@ -161,6 +227,9 @@ impl Session {
 
     /// Ends the recording; says how many observations it holds when there is one.
     pub(super) fn end_recording(&mut self) -> Result<Option<u64>, CommandError> {
+        if let Some(flight) = self.flight.take() {
+            flight.finish();
+        }
         let recorder = self.recorder.take();
         recorder
             .map(Recorder::finish)
@@ -195,76 +264,5 @@ pub(super) async fn drive<S: Source>(
                 None => return Ok(None),
             },
         }
-    }
-}
-
-/// How lines look.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum LineFormat {
-    Json,
-    Text,
-}
-
-/// Time between two tables of the text format, in ns of the run.
-const TABLE_NS: u64 = 5_000_000_000;
-
-/// Tells a session in lines.
-pub(super) struct Lines {
-    sink: Sink,
-    format: LineFormat,
-    table_due_ns: Option<u64>,
-}
-
-impl Lines {
-    pub(super) fn new(sink: Sink, format: LineFormat) -> Lines {
-        Lines {
-            sink,
-            format,
-            table_due_ns: None,
-        }
-    }
-
-    /// Tells what came of an observation at this time of the run.
-    pub(super) fn tick(
-        &mut self,
-        mono_ns: u64,
-        alerts: &[Alert],
-        session: &Session,
-    ) -> Result<(), CommandError> {
-        self.sink.check()?;
-        self.alerts(alerts)?;
-        if self.format == LineFormat::Text {
-            let due = *self.table_due_ns.get_or_insert(mono_ns + TABLE_NS);
-            if mono_ns >= due {
-                self.table_due_ns = Some(mono_ns + TABLE_NS);
-                self.sink.write(text::table(&session.snapshot()))?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Tells how it ended, as text with a last table before.
-    pub(super) fn end(&mut self, alerts: &[Alert], session: &Session) -> Result<(), CommandError> {
-        if self.format == LineFormat::Text && !alerts.is_empty() {
-            self.sink.write(text::table(&session.snapshot()))?;
-        }
-        self.alerts(alerts)
-    }
-
-    /// Tells these.
-    pub(super) fn alerts(&mut self, alerts: &[Alert]) -> Result<(), CommandError> {
-        for alert in alerts {
-            let line = match self.format {
-                LineFormat::Json => alert.to_line()?,
-                LineFormat::Text => text::line(alert) + "\n",
-            };
-            self.sink.write(line)?;
-        }
-        Ok(())
-    }
-
-    /// Waits until all is written.
-    pub(super) fn finish(self) -> Result<(), SinkError> {
-        self.sink.finish()
     }
 }

@@ -1,9 +1,9 @@
-//! Signals that end a command, or ask it to reopen its log.
+//! Signals that end a command, or ask it to reopen its logs and to read its configuration.
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::CommandError;
-use crate::output::{alert::StopReason, sink::Reopener};
+use crate::output::alert::StopReason;
 
 /// Signals, caught from the moment that this is made: none may end the process before it has detached.
 pub(super) struct Signals {
@@ -22,15 +22,15 @@ impl Signals {
         })
     }
 
-    /// Waits for SIGINT or SIGTERM. SIGHUP asks for the log to be reopened where there is one, and ends the
-    /// command where there is none: then its terminal has gone.
-    pub(super) async fn stop(&mut self, log: Option<&Reopener>) -> StopReason {
+    /// Waits for SIGINT or SIGTERM. On SIGHUP `on_hangup` is called where there is one; where there is none it ends the
+    /// command: then its terminal has gone.
+    pub(super) async fn stop(&mut self, mut on_hangup: Option<&mut dyn FnMut()>) -> StopReason {
         loop {
             tokio::select! {
                 _ = self.interrupt.recv() => return StopReason::Signal,
                 _ = self.terminate.recv() => return StopReason::Signal,
-                _ = self.hangup.recv() => match log {
-                    Some(log) => log.reopen(),
+                _ = self.hangup.recv() => match &mut on_hangup {
+                    Some(on_hangup) => on_hangup(),
                     None => return StopReason::Signal,
                 },
             }

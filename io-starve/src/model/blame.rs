@@ -38,10 +38,13 @@ pub struct Blamed {
 pub struct Blame {
     #[serde_as(as = "Vec<(_, _)>")]
     edges: BTreeMap<Edge, Minute>,
-    /// Since attach, in ns.
+    /// Since attach, in ns; past the bound the least are forgotten.
     #[serde_as(as = "Vec<(_, _)>")]
     #[serde(default)]
     total: BTreeMap<Edge, u64>,
+    /// The same by mechanism; nothing is forgotten here.
+    #[serde(default)]
+    by_mechanism: BTreeMap<Mechanism, u64>,
 }
 
 impl Blame {
@@ -65,6 +68,13 @@ impl Blame {
             }
         }
         self.edges.entry(edge).or_default().add(now, ns);
+        let total = self.by_mechanism.entry(edge.mechanism).or_default();
+        *total = total.saturating_add(ns);
+    }
+
+    /// Delay by mechanism since attach, in ns. Waits that overlap are added.
+    pub fn by_mechanism(&self) -> &BTreeMap<Mechanism, u64> {
+        &self.by_mechanism
     }
 
     /// Forgets what is older than a minute.
@@ -118,6 +128,8 @@ mod tests {
         assert_eq!(rows(&blame), []);
         let totals: Vec<_> = blame.totals().iter().map(|r| (r.edge, r.ns)).collect();
         assert_eq!(totals, [(edge(4, 3), 7 * s), (edge(2, 3), 6 * s)]);
+        let by_mechanism: Vec<_> = blame.by_mechanism().iter().collect();
+        assert_eq!(by_mechanism, [(&Mechanism::JournalData, &(13 * s))]);
     }
 
     #[test]

@@ -42,6 +42,22 @@ pub enum Mechanism {
 }
 
 impl Mechanism {
+    /// Every mechanism, in the order of the list above.
+    pub const ALL: [Mechanism; 12] = [
+        Mechanism::Scheduler,
+        Mechanism::Wbt,
+        Mechanism::Iocost,
+        Mechanism::Tags,
+        Mechanism::Device,
+        Mechanism::JournalData,
+        Mechanism::JournalQueue,
+        Mechanism::DataQueue,
+        Mechanism::Transaction,
+        Mechanism::Checkpoint,
+        Mechanism::LoopWorker,
+        Mechanism::DirtyLimit,
+    ];
+
     /// The name used on screen and in JSON.
     pub const fn name(self) -> &'static str {
         match self {

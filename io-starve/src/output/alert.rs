@@ -163,6 +163,8 @@ pub enum StopReason {
 pub struct Totals {
     /// Requests seen.
     pub requests_seen: u64,
+    /// Findings that were not told, because too many of their kind and victim came within a minute.
+    pub folded: u64,
     /// What became of the hooks.
     pub hooks: Hooks,
     /// What was not seen.
@@ -352,6 +354,10 @@ pub struct FindingAlert {
     pub advice: Vec<String>,
     /// What was not seen while it was judged.
     pub loss: LossNote,
+    /// Findings of this kind and victim that were not told since the last that was, because too many came within a minute.
+    pub folded: u64,
+    /// The recording that the flight recorder keeps of it; null when it keeps none, and in all but `open`.
+    pub recording: Option<String>,
     /// Why it closed; null until it did.
     pub reason: Option<CloseReason>,
 }

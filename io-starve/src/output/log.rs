@@ -3,6 +3,7 @@
 use std::{
     fs::File,
     io::{self, Seek, Write},
+    os::{fd::AsRawFd, unix::fs::FileExt},
     path::{Path, PathBuf},
 };
 
@@ -12,7 +13,18 @@ use crate::files::hint;
 pub(super) trait Medium: Write {
     /// Takes the bytes back that were written last.
     fn take_back(&mut self, bytes: u64) -> io::Result<()>;
+
+    /// Takes back the beginning of an alert at the end: a writer was killed in the middle of it. False when the end is
+    /// a part of a line all the same.
+    fn mend(&mut self) -> bool {
+        true
+    }
 }
+
+/// How every alert begins.
+const ALERT: &[u8] = b"{\"schema\":";
+/// More than the longest alert has: how far back the beginning of a torn one is looked for.
+const LONGEST: u64 = 4 << 20;
 
 impl Medium for File {
     fn take_back(&mut self, bytes: u64) -> io::Result<()> {
@@ -22,6 +34,27 @@ impl Medium for File {
             return Err(io::ErrorKind::Unsupported.into());
         }
         self.set_len(end.saturating_sub(bytes))
+    }
+
+    fn mend(&mut self) -> bool {
+        let Ok(metadata) = self.metadata() else {
+            return true;
+        };
+        if !metadata.is_file() || metadata.len() == 0 {
+            return true;
+        }
+        // It may be writable only: then what is there cannot be judged.
+        let from = metadata.len().saturating_sub(LONGEST);
+        let mut tail = vec![0; (metadata.len() - from) as usize];
+        let read = File::open(format!("/proc/self/fd/{}", self.as_raw_fd()))
+            .and_then(|file| file.read_exact_at(&mut tail, from));
+        if read.is_err() || tail.ends_with(b"\n") {
+            return true;
+        }
+        let line = tail.iter().rposition(|b| *b == b'\n').map_or(0, |i| i + 1);
+        let part = &tail[line..];
+        let begins = part.starts_with(ALERT) || ALERT.starts_with(part);
+        begins && self.set_len(from + line as u64).is_ok()
     }
 }
 
@@ -38,11 +71,12 @@ pub(super) struct Log<W> {
 
 impl<W: Medium> Log<W> {
     /// Appends to this file.
-    pub(super) fn new(file: W, path: PathBuf) -> Log<W> {
+    pub(super) fn new(mut file: W, path: PathBuf) -> Log<W> {
+        let torn = !file.mend();
         Log {
             file,
             path,
-            torn: false,
+            torn,
             troubled: false,
             error: None,
         }
@@ -66,11 +100,11 @@ impl<W: Medium> Log<W> {
 
     /// Returns whether the line is in the file. A daemon does not end because a disk is full: it says so once and goes
     /// on trying.
-    pub(super) fn write(&mut self, line: &str) -> bool {
+    pub(super) fn write(&mut self, line: &[u8]) -> bool {
         // What follows a torn line must be a line of its own.
-        let torn_end = if self.torn { "\n" } else { "" };
+        let torn_end: &[u8] = if self.torn { b"\n" } else { b"" };
         let bytes = [torn_end, line].concat();
-        let mut rest = bytes.as_bytes();
+        let mut rest = &bytes[..];
         while !rest.is_empty() {
             let error = match self.file.write(rest) {
                 Ok(0) => io::ErrorKind::WriteZero.into(),
@@ -163,7 +197,7 @@ mod tests {
             ("fourth\n", true),
         ]
         .map(|(line, kept)| {
-            assert_eq!(log.write(line), kept, "{line}");
+            assert_eq!(log.write(line.as_bytes()), kept, "{line}");
             String::from_utf8(log.file.bytes.clone()).unwrap()
         })
     }
@@ -179,6 +213,25 @@ mod tests {
         let files = after_each_line(false);
         let end = "fir\nthird\nfourth\n";
         assert_eq!(files, ["fir", "fir", &end[..10], end]);
+    }
+
+    #[test]
+    fn what_a_killed_writer_left_is_mended() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("log");
+        let after = |before: &str| {
+            std::fs::write(&path, before).unwrap();
+            let file = File::options().append(true).open(&path).unwrap();
+            let mut log = Log::new(file, path.clone());
+            assert!(log.write(b"new\n"));
+            std::fs::read_to_string(&path).unwrap()
+        };
+        assert_eq!(after(""), "new\n");
+        assert_eq!(after("old\n"), "old\nnew\n");
+        assert_eq!(after("old\n{\"schema\":1,\"ver"), "old\nnew\n");
+        assert_eq!(after("{\"sch"), "new\n");
+        // Not ours: it stays, as a line of its own.
+        assert_eq!(after("old\nhalf a"), "old\nhalf a\nnew\n");
     }
 
     #[test]

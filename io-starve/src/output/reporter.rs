@@ -12,6 +12,8 @@ use super::{
         Totals, Victim,
     },
     focus::Focus,
+    ignore::Ignore,
+    storm::Storm,
     text,
 };
 use crate::{
@@ -30,6 +32,8 @@ use crate::{
 };
 
 const NS_PER_MS: u64 = 1_000_000;
+/// Time between two updates of a finding that got no worse, in ns.
+const UPDATE_NS: u64 = 10_000_000_000;
 
 /// What has been told so far.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -41,6 +45,8 @@ pub struct Reporter {
     /// Open findings that were told.
     open: BTreeMap<String, Told>,
     findings: u64,
+    #[serde(default)]
+    storm: Storm,
     /// When the next status is due; unset before the first observation. ns, monotonic.
     status_due_ns: Option<u64>,
     /// Of the latest observation: CLOCK_MONOTONIC and wall clock, in ns.
@@ -56,11 +62,16 @@ pub struct Audience {
     pub focus: Focus,
     /// Time between two `status` alerts, in ns.
     pub status_ns: u64,
+    /// Findings that are not told.
+    #[serde(default)]
+    pub ignore: Vec<Ignore>,
 }
 
 impl Audience {
     fn wants(&self, finding: &Finding, snapshot: &Snapshot) -> bool {
-        finding.severity >= self.min_severity && self.focus.has(finding, snapshot)
+        finding.severity >= self.min_severity
+            && self.focus.has(finding, snapshot)
+            && !self.ignore.iter().any(|i| i.fits(finding, snapshot))
     }
 }
 
@@ -71,6 +82,9 @@ struct Told {
     severity: Severity,
     /// Kept, because the wall clock may be set while the finding is open. ns since 1970.
     since_wall_ns: i64,
+    /// When it was last told, ns monotonic.
+    #[serde(default)]
+    told_ns: u64,
 }
 
 impl Reporter {
@@ -88,6 +102,7 @@ impl Reporter {
             settings,
             open: BTreeMap::new(),
             findings: 0,
+            storm: Storm::default(),
             status_due_ns: None,
             now: (0, 0),
         }
@@ -98,6 +113,23 @@ impl Reporter {
         self.audience = audience;
         self.status_due_ns = None;
         self
+    }
+
+    /// The same state with other wishes, labels and thresholds from now on; what is told of goes on being told.
+    pub fn reload(
+        &mut self,
+        settings: Settings,
+        labels: BTreeMap<String, String>,
+        audience: Audience,
+    ) {
+        self.settings = settings;
+        self.labels = labels;
+        self.audience = audience;
+    }
+
+    /// How many findings were not told, because too many came at once.
+    pub fn folded(&self) -> u64 {
+        self.storm.folded()
     }
 
     /// How many findings were told.
@@ -132,7 +164,7 @@ impl Reporter {
         if due.is_some_and(|due| observation.mono_ns >= due) {
             alerts.push(alert(Event::Status(Box::new(Status {
                 stamp: self.stamp(&snapshot),
-                totals: totals(&snapshot, pipeline),
+                totals: totals(&snapshot, pipeline, self.storm.folded()),
                 open: self.open(),
             }))));
             self.status_due_ns = Some(observation.mono_ns + self.audience.status_ns);
@@ -158,7 +190,7 @@ impl Reporter {
             reason,
             summary: text::summary(&snapshot, self.findings),
             findings: self.findings,
-            totals: totals(&snapshot, pipeline),
+            totals: totals(&snapshot, pipeline, self.storm.folded()),
             open: self.open(),
         }))));
         alerts
@@ -167,21 +199,28 @@ impl Reporter {
     fn changes(&mut self, changes: &[Change], snapshot: &Snapshot, alerts: &mut Vec<Alert>) {
         for change in changes {
             let (Change::Open(finding) | Change::Update(finding) | Change::Close(finding)) = change;
+            let is_close = matches!(change, Change::Close(_));
             let told = self.open.contains_key(&finding.id);
-            if !told
-                && (matches!(change, Change::Close(_)) || !self.audience.wants(finding, snapshot))
-            {
+            if !told && !self.is_news(is_close, finding, snapshot) {
                 continue;
             }
+            let now = self.now.0;
             let since_wall_ns = wall_clock_at(finding.since_ns, self.now);
             let entry = self.open.entry(finding.id.clone()).or_insert(Told {
                 kind: finding.kind,
                 severity: finding.severity,
                 since_wall_ns,
+                told_ns: now,
             });
+            let no_worse = finding.severity <= entry.severity;
+            if told && !is_close && no_worse && now.saturating_sub(entry.told_ns) < UPDATE_NS {
+                continue;
+            }
             entry.severity = finding.severity;
+            entry.told_ns = now;
             let since = rfc3339(entry.since_wall_ns);
-            let body = Box::new(describe(finding, since, self.stamp(snapshot), snapshot));
+            let mut body = Box::new(describe(finding, since, self.stamp(snapshot), snapshot));
+            body.folded = self.storm.take_folded(finding);
             let event = match change {
                 Change::Close(_) => {
                     self.open.remove(&finding.id);
@@ -196,6 +235,15 @@ impl Reporter {
             };
             alerts.push(alert(event));
         }
+    }
+
+    /// True when a finding that was not told yet is to be told.
+    fn is_news(&mut self, is_close: bool, finding: &Finding, snapshot: &Snapshot) -> bool {
+        if is_close {
+            self.storm.ended(&finding.id);
+            return false;
+        }
+        self.audience.wants(finding, snapshot) && self.storm.admits(self.now.0, finding)
     }
 
     fn stamp(&self, snapshot: &Snapshot) -> Stamp {
@@ -276,6 +324,8 @@ fn describe(f: &Finding, since: String, stamp: Stamp, snapshot: &Snapshot) -> Fi
         chain: chain(f, &|o| snapshot.owner_name(o)),
         advice: f.advice.clone(),
         loss: f.loss.clone(),
+        folded: 0,
+        recording: None,
         reason: f.closed.map(|(_, reason): (u64, CloseReason)| reason),
     }
 }
@@ -370,11 +420,12 @@ fn hooks(snapshot: &Snapshot) -> Hooks {
     }
 }
 
-fn totals(snapshot: &Snapshot, pipeline: &Pipeline) -> Totals {
+fn totals(snapshot: &Snapshot, pipeline: &Pipeline, folded: u64) -> Totals {
     // What this kernel does not have is not missing: another hook answers there.
     let lacks = |verdict: &Verdict| matches!(verdict, Verdict::Refused { .. });
     Totals {
         requests_seen: snapshot.requests_seen,
+        folded,
         hooks: hooks(snapshot),
         loss: Losses {
             events: snapshot.loss_total(),

@@ -1,6 +1,6 @@
-//! Where lines go: standard output or a file, written by a thread of its own.
+//! Where lines go: standard output, a file or a log daemon's socket, each written by a thread of its own.
 //!
-//! The disk under the file may be the one that starves, and the reader of a pipe may have stopped; neither may
+//! The disk under the file may be the one that starves, the reader of a pipe and a log daemon may have stopped; none may
 //! hold up the observer. So lines wait in a bounded queue, and those that find it full are counted and reported.
 
 use std::{
@@ -17,7 +17,10 @@ use std::{
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use super::log::Log;
+use super::{
+    datagram::{self, Datagram},
+    log::Log,
+};
 use crate::files::{Place, Purpose, hint};
 
 /// Lines that may wait: some MiB of alerts, which is hours of them.
@@ -48,6 +51,14 @@ pub enum SinkError {
     /// The thread cannot be started.
     #[error("cannot start a thread to write with: {0}; the limit of processes may be reached")]
     Thread(io::Error),
+    /// The address of a log daemon cannot be used.
+    #[error("cannot send to {target}: {source}; {}", datagram::hint(.source))]
+    Connect {
+        /// Where to.
+        target: String,
+        /// The system's words.
+        source: io::Error,
+    },
     /// Lines were left over at the end, or found no room before.
     #[error("{lines} could not be written: {target} did not take them in time", lines = lines_in_words(*.lines))]
     Left {
@@ -75,15 +86,54 @@ fn lines_in_words(n: u64) -> String {
     }
 }
 
+/// What the thread of a sink writes to.
+pub(super) trait Target: Send + 'static {
+    /// Takes one message; false when it is refused, which does not end the sink.
+    ///
+    /// # Errors
+    /// When nothing more can be written.
+    fn put(&mut self, message: &[u8]) -> Result<bool, SinkError>;
+
+    /// Opens anew what was renamed.
+    fn reopen(&mut self) {}
+
+    /// Why messages were refused, the last time that some were.
+    fn last_error(self) -> Option<io::Error>;
+}
+
+/// How many lines a sink has written and lost. Copies tell of the same sink.
+#[derive(Debug, Clone)]
+pub struct Tally {
+    target: Arc<str>,
+    written: Arc<AtomicU64>,
+    lost: Arc<AtomicU64>,
+}
+
+impl Tally {
+    /// Where the lines go, in words.
+    pub fn target(&self) -> &str {
+        &self.target
+    }
+
+    /// Lines that were taken there.
+    pub fn written(&self) -> u64 {
+        self.written.load(Ordering::Relaxed)
+    }
+
+    /// Lines that found no room or were refused.
+    pub fn lost(&self) -> u64 {
+        self.lost.load(Ordering::Relaxed)
+    }
+}
+
 /// Takes lines, never waits.
 #[derive(Debug)]
 pub struct Sink {
     queue: SyncSender<Message>,
     done: Receiver<Report>,
-    target: String,
     is_stdout: bool,
     given: u64,
-    written: Arc<AtomicU64>,
+    tally: Tally,
     found_no_room: bool,
 }
 
@@ -92,7 +142,7 @@ type Report = Result<Option<io::Error>, SinkError>;
 
 #[derive(Debug)]
 enum Message {
-    Line(String),
+    Line(Vec<u8>),
     /// Only wakes the thread, which then sees that it shall reopen.
     Wake,
 }
@@ -119,20 +169,8 @@ impl Sink {
     /// # Errors
     /// When no thread can be started.
     pub fn stdout() -> Result<Sink, SinkError> {
-        let (mut sink, messages, report) = Sink::new("standard output".to_owned());
+        let (mut sink, _) = Sink::new("standard output".to_owned(), Stdout(io::stdout()))?;
         sink.is_stdout = true;
-        let written = sink.written.clone();
-        spawn(move || {
-            let mut out = io::stdout();
-            let result = messages.iter().try_for_each(|message| match message {
-                Message::Wake => Ok(()),
-                Message::Line(line) => write_to_stdout(&mut out, &line).map(|()| {
-                    written.fetch_add(1, Ordering::Relaxed);
-                }),
-            });
-            // Nobody waits for it any more when the program is ending.
-            let _ = report.send(result.map(|()| None));
-        })?;
         Ok(sink)
     }
 
@@ -157,59 +195,79 @@ impl Sink {
             path: path.clone(),
             source,
         })?;
-        let (sink, messages, report) = Sink::new(path.display().to_string());
-        let reopener = Reopener {
-            wanted: Arc::default(),
-            queue: sink.queue.clone(),
-        };
-        let wanted = reopener.wanted.clone();
-        let written = sink.written.clone();
-        spawn(move || {
-            let mut log = Log::new(file, path);
-            for message in messages {
-                if wanted.swap(false, Ordering::Relaxed) {
-                    reopen(&mut log);
-                }
-                if let Message::Line(line) = message
-                    && log.write(&line)
-                {
-                    written.fetch_add(1, Ordering::Relaxed);
-                }
-            }
-            let _ = report.send(Ok(log.last_error()));
-        })?;
-        Ok((sink, reopener))
+        Sink::new(path.display().to_string(), Log::new(file, path))
     }
 
-    fn new(target: String) -> (Sink, Receiver<Message>, SyncSender<Report>) {
+    /// Sends to a log daemon, one datagram for each line.
+    ///
+    /// # Errors
+    /// When no thread can be started.
+    pub fn datagram(socket: Datagram) -> Result<Sink, SinkError> {
+        Sink::new(socket.target().to_owned(), socket).map(|(sink, _)| sink)
+    }
+
+    fn new(name: String, mut target: impl Target) -> Result<(Sink, Reopener), SinkError> {
         let (queue, messages) = sync_channel(QUEUE);
         let (report, done) = sync_channel(1);
+        let tally = Tally {
+            target: name.into(),
+            written: Arc::default(),
+            lost: Arc::default(),
+        };
+        let reopener = Reopener {
+            wanted: Arc::default(),
+            queue: queue.clone(),
+        };
+        let (wanted, counts) = (reopener.wanted.clone(), tally.clone());
+        spawn(move || {
+            let mut put = |message| -> Result<(), SinkError> {
+                if wanted.swap(false, Ordering::Relaxed) {
+                    target.reopen();
+                }
+                if let Message::Line(line) = message {
+                    let count = match target.put(&line)? {
+                        true => &counts.written,
+                        false => &counts.lost,
+                    };
+                    count.fetch_add(1, Ordering::Relaxed);
+                }
+                Ok(())
+            };
+            let result = messages.iter().try_for_each(&mut put);
+            // Nobody waits for it any more when the program is ending.
+            let _ = report.send(result.map(|()| target.last_error()));
+        })?;
         let sink = Sink {
             queue,
             done,
-            target,
             is_stdout: false,
             given: 0,
-            written: Arc::default(),
+            tally,
             found_no_room: false,
         };
-        (sink, messages, report)
+        Ok((sink, reopener))
     }
 
-    /// Hands over one line, which ends in a newline.
+    /// How many lines were written and lost so far.
+    pub fn tally(&self) -> Tally {
+        self.tally.clone()
+    }
+
+    /// Hands over one line, which ends in a newline, or one datagram.
     ///
     /// # Errors
     /// When the target does not take lines any more. A line that finds no room is counted instead and reported
     /// by [`Sink::finish`].
-    pub fn write(&mut self, line: String) -> Result<(), SinkError> {
+    pub fn write(&mut self, line: impl Into<Vec<u8>>) -> Result<(), SinkError> {
         self.given += 1;
-        match self.queue.try_send(Message::Line(line)) {
+        match self.queue.try_send(Message::Line(line.into())) {
             Ok(()) => {}
             Err(TrySendError::Full(_)) => {
+                self.tally.lost.fetch_add(1, Ordering::Relaxed);
                 if !std::mem::replace(&mut self.found_no_room, true) {
                     complain!(
                         "io-starve: {} takes no lines, some are lost; is its disk stuck or its reader stopped?",
-                        self.target
+                        self.tally.target
                     );
                 }
             }
@@ -250,15 +308,15 @@ impl Sink {
         let Sink {
             queue,
             done,
-            target,
             given,
-            written,
+            tally,
             ..
         } = self;
         // The thread ends when nobody can send; a reopener held by the signal handler must not keep it.
         drop(queue);
         let report = done.recv_timeout(LAST_WRITE);
-        let lines = given.saturating_sub(written.load(Ordering::Relaxed));
+        let lines = given.saturating_sub(tally.written());
+        let target = tally.target.to_string();
         match report {
             Ok(Err(e)) => Err(e),
             Ok(Ok(Some(source))) => Err(SinkError::Refused {
@@ -272,14 +330,36 @@ impl Sink {
     }
 }
 
-fn reopen(log: &mut Log<File>) {
-    match Place::open(log.path(), Purpose::Append).and_then(Place::begin) {
-        Ok(file) => log.go_on_in(file),
-        // The old file is better than none.
-        Err(e) => complain!(
-            "io-starve: cannot reopen {}: {e}; still writing to the old file",
-            log.path().display()
-        ),
+impl Target for Log<File> {
+    fn put(&mut self, line: &[u8]) -> Result<bool, SinkError> {
+        Ok(self.write(line))
+    }
+
+    fn reopen(&mut self) {
+        match Place::open(self.path(), Purpose::Append).and_then(Place::begin) {
+            Ok(file) => self.go_on_in(file),
+            // The old file is better than none.
+            Err(e) => complain!(
+                "io-starve: cannot reopen {}: {e}; still writing to the old file",
+                self.path().display()
+            ),
+        }
+    }
+
+    fn last_error(self) -> Option<io::Error> {
+        Log::last_error(self)
+    }
+}
+
+struct Stdout(io::Stdout);
+
+impl Target for Stdout {
+    fn put(&mut self, line: &[u8]) -> Result<bool, SinkError> {
+        write_to_stdout(&mut self.0, line).map(|()| true)
+    }
+
+    fn last_error(self) -> Option<io::Error> {
+        None
     }
 }
 
@@ -291,8 +371,8 @@ fn spawn(work: impl FnOnce() + Send + 'static) -> Result<(), SinkError> {
         .map_err(SinkError::Thread)
 }
 
-fn write_to_stdout(out: &mut io::Stdout, line: &str) -> Result<(), SinkError> {
-    out.write_all(line.as_bytes())
+fn write_to_stdout(out: &mut io::Stdout, line: &[u8]) -> Result<(), SinkError> {
+    out.write_all(line)
         .and_then(|()| out.flush())
         .map_err(|e| match e.kind() {
             io::ErrorKind::BrokenPipe => SinkError::Closed,
@@ -305,93 +385,11 @@ fn write_to_stdout(out: &mut io::Stdout, line: &str) -> Result<(), SinkError> {
 /// # Errors
 /// When standard output does not take it for another reason.
 pub fn print(text: &str) -> Result<(), SinkError> {
-    match write_to_stdout(&mut io::stdout(), text) {
+    match write_to_stdout(&mut io::stdout(), text.as_bytes()) {
         Err(SinkError::Closed) => Ok(()),
         other => other,
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use std::io::{BufRead, BufReader};
-
-    use super::*;
-    use crate::files::tests::{fifo, reader};
-
-    fn to_file(path: &Path) -> (Sink, Reopener) {
-        Sink::file(Sink::place(path).unwrap()).unwrap()
-    }
-
-    #[test]
-    fn lines_are_appended_in_order_and_a_rotated_file_is_let_go() {
-        let dir = tempfile::tempdir().unwrap();
-        let (log, old) = (dir.path().join("log"), dir.path().join("log.1"));
-        std::fs::write(&log, "before\n").unwrap();
-        let (mut sink, reopener) = to_file(&log);
-        sink.write("one\n".to_owned()).unwrap();
-        drop(reopener);
-        sink.finish().unwrap();
-        let (mut sink, reopener) = to_file(&log);
-        std::fs::rename(&log, &old).unwrap();
-        reopener.reopen();
-        sink.write("two\n".to_owned()).unwrap();
-        drop(reopener);
-        sink.finish().unwrap();
-        assert_eq!(std::fs::read_to_string(&old).unwrap(), "before\none\n");
-        assert_eq!(std::fs::read_to_string(&log).unwrap(), "two\n");
-    }
-
-    #[test]
-    fn a_file_that_cannot_be_opened_is_said_at_once() {
-        let error = Sink::place(Path::new("/proc/none/log")).unwrap_err();
-        assert_eq!(
-            error.to_string(),
-            "cannot append to /proc/none/log: No such file or directory (os error 2); make its folder first"
-        );
-    }
-
-    #[test]
-    fn a_full_disk_does_not_end_the_sink() {
-        let (mut sink, reopener) = to_file(Path::new("/dev/full"));
-        for _ in 0..3 {
-            sink.write("x\n".to_owned()).unwrap();
-        }
-        drop(reopener);
-        assert_eq!(
-            sink.finish().unwrap_err().to_string(),
-            "3 lines could not be written to /dev/full: No space left on device (os error 28); \
-             free space or choose another disk"
-        );
-    }
-
-    #[test]
-    fn lines_that_a_stopped_reader_left_are_counted_and_no_others() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = fifo(dir.path());
-        let reader = reader(&path);
-        let (mut sink, reopener) = to_file(&path);
-        // The first fits into the pipe, the second does not.
-        let long = "x".repeat(1 << 20) + "\n";
-        for line in ["taken\n".to_owned(), long, "waiting\n".to_owned()] {
-            sink.write(line).unwrap();
-        }
-        drop(reopener);
-        let said = sink.finish().unwrap_err().to_string();
-        assert!(said.starts_with("2 lines could not be written: "), "{said}");
-        drop(reader);
-    }
-
-    #[test]
-    fn a_pipe_keeps_lines_for_a_reader_that_comes_late() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = fifo(dir.path());
-        let (mut sink, reopener) = to_file(&path);
-        sink.write("early\n".to_owned()).unwrap();
-        let reader = reader(&path);
-        drop(reopener);
-        sink.finish().unwrap();
-        let mut line = String::new();
-        BufReader::new(reader).read_line(&mut line).unwrap();
-        assert_eq!(line, "early\n");
-    }
-}
+mod tests;

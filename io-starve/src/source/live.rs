@@ -69,6 +69,10 @@ where
         self.ticks.tick().await;
         self.observe_now().map(Some)
     }
+
+    fn last(&mut self) -> Result<Option<Observation>, ReadError> {
+        self.observe_now().map(Some)
+    }
 }
 
 #[cfg(test)]

@@ -23,4 +23,12 @@ pub trait Source {
     /// # Errors
     /// When the source cannot deliver any more.
     async fn next(&mut self) -> Result<Option<Observation>, ReadError>;
+
+    /// What happened since the last observation, for a run that ends now; `None` when that cannot be asked for.
+    ///
+    /// # Errors
+    /// When the source cannot deliver any more.
+    fn last(&mut self) -> Result<Option<Observation>, ReadError> {
+        Ok(None)
+    }
 }

@@ -47,6 +47,23 @@ impl<R: BufRead> Tape for Recording<R> {
 
 /// The slowest and the fastest that keys reach, as times the pace of the run.
 const SPEEDS: (f64, f64) = (0.125, 64.0);
+impl Tape for Box<dyn Tape> {
+    fn next_observation(&mut self) -> Option<Observation> {
+        (**self).next_observation()
+    }
+
+    fn is_whole(&self) -> bool {
+        (**self).is_whole()
+    }
+
+    fn warning(&self) -> Option<String> {
+        (**self).warning()
+    }
+
+    fn progress(&self) -> Option<Progress> {
+        (**self).progress()
+    }
+}
 
 /// Hands out the observations of a tape.
 #[derive(Debug)]

@@ -1,14 +1,21 @@
 //! The program as its users meet it: exit codes, sentences, alerts. Needs no kernel and no root.
 
-#![expect(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "helpers of tests fail as tests do"
+)]
 
 mod alerts;
 mod files;
+mod flight;
+mod metrics;
 mod replay;
 mod report;
 mod stream;
 mod traces;
 mod usage;
+mod watch;
 
 use std::{fs::File, os::fd::IntoRawFd, time::Duration};
 

@@ -199,6 +199,7 @@ impl Run {
             min_severity: Severity::Info,
             focus: Focus::default(),
             status_ns: 60_000_000_000,
+            ignore: Vec::new(),
         };
         Run {
             pipeline: Pipeline::new(settings.clone()),

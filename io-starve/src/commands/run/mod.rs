@@ -8,7 +8,8 @@ mod watched;
 use super::{
     CommandError, FAIL_ON, RUN_FAILED,
     live::{Common, observe},
-    session::{LineFormat, Lines, Session},
+    outputs::{LineFormat, Outputs},
+    session::Session,
     signals,
 };
 use crate::{
@@ -125,7 +126,7 @@ pub(super) async fn run(common: &Common, args: &RunArgs) -> Result<u8, CommandEr
         .map_err(RunError::Pipe)?;
     let mut attached = common.attach()?;
     let mut lines = match json {
-        Some(place) => Some(Lines::new(Sink::file(place)?.0, LineFormat::Json)),
+        Some(place) => Some(Outputs::to(Sink::file(place)?.0, LineFormat::Json)),
         None => None,
     };
     let mut session = common.session(&args.label, Severity::Info).with_history();
@@ -203,7 +204,7 @@ async fn watch(
     fail_on: &[FailOn],
     attached: &mut Attached,
     session: &mut Session,
-    mut lines: Option<&mut Lines>,
+    mut lines: Option<&mut Outputs>,
     target: &mut Target,
 ) -> Observed {
     let mut descendants = Descendants::of(target.pid());
@@ -296,7 +297,7 @@ impl Told<'_> {
         &self,
         report: Option<Place>,
         junit: Option<Place>,
-        lines: Option<Lines>,
+        lines: Option<Outputs>,
         last: Vec<Alert>,
     ) -> Result<(), CommandError> {
         let mut results = Vec::new();

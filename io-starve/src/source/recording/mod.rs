@@ -7,6 +7,7 @@
 //! how the file ends. Nothing is skipped: after the first damage the rest is refused, because observations are
 //! differences and one that is missing would make all later figures wrong.
 
+mod flight;
 mod read;
 #[cfg(test)]
 pub(crate) mod tests;
@@ -16,6 +17,7 @@ use std::{collections::BTreeMap, io, path::PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+pub use flight::{Flight, Room};
 pub use read::{Ending, Recording};
 pub use write::Recorder;
 

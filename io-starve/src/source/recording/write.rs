@@ -20,7 +20,7 @@ use crate::{
 };
 
 /// A frame is closed when its observations span this much: what a crash may lose.
-const FRAME_NS: u64 = 1_000_000_000;
+pub(super) const FRAME_NS: u64 = 1_000_000_000;
 
 /// Frames that may wait for the disk: two minutes of some 100 KiB each. A disk that takes longer loses the recording,
 /// not the run.
@@ -179,7 +179,7 @@ impl Recorder {
     }
 }
 
-fn append_json<T: serde::Serialize>(
+pub(super) fn append_json<T: serde::Serialize>(
     lines: &mut Vec<u8>,
     line: &T,
 ) -> Result<(), serde_json::Error> {
@@ -226,12 +226,17 @@ fn write_all(
 /// One frame in one write. Without fsync: it would add to the trouble that is being recorded, and against a crash
 /// of the recorder, which is what frames are for, the page cache is enough.
 fn write_frame(file: &mut impl Write, lines: &[u8]) -> io::Result<u64> {
+    let packed = packed(lines)?;
+    file.write_all(&packed)?;
+    Ok(packed.len() as u64)
+}
+
+/// Lines as one frame.
+pub(super) fn packed(lines: &[u8]) -> io::Result<Vec<u8>> {
     let mut encoder = Encoder::new(Vec::new(), zstd::DEFAULT_COMPRESSION_LEVEL)?;
     encoder.include_checksum(true)?;
     encoder.write_all(lines)?;
-    let packed = encoder.finish()?;
-    file.write_all(&packed)?;
-    Ok(packed.len() as u64)
+    encoder.finish()
 }
 
 #[cfg(test)]
