@@ -234,6 +234,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let (desk, _ends) = desk(folder.path());
         let audience = Audience {
+            ignore: Default::default(),
             min_severity: Severity::Info,
             focus: Focus::default(),
             status_ns: 60_000_000_000,

@@ -15,6 +15,7 @@ pub(crate) fn demo(name: &str) -> (History, Pipeline) {
     let mut recording = Recording::open(std::path::Path::new(&path)).unwrap();
     let settings = Settings::default();
     let audience = Audience {
+        ignore: Default::default(),
         min_severity: Severity::Info,
         focus: Focus::default(),
         status_ns: 60_000_000_000,
