@@ -111,13 +111,15 @@ fn tabs(screen: &Screen<'_>, width: usize) -> Part {
             _ => page.name.to_owned(),
         }
     };
-    let all: usize = PAGES.iter().map(|p| text::width(&name(p)) + 5).sum();
+    // Key and name with blanks around them, and one more between two tabs where there is room.
+    let close: usize = PAGES.iter().map(|p| text::width(&name(p)) + 4).sum();
+    let between = if close + PAGES.len() <= width { " " } else { "" };
     let mut row = screen.row();
     let mut hits = Vec::new();
     for page in PAGES {
         let key = page.view.key();
         let here = page.view == screen.app.view;
-        let label = if all <= width || here {
+        let label = if close <= width || here {
             format!(" {key} {} ", name(page))
         } else {
             format!(" {key} ")
@@ -127,7 +129,7 @@ fn tabs(screen: &Screen<'_>, width: usize) -> Part {
         row = row.text(label, style);
         let column = |n: usize| u16::try_from(n).unwrap_or(u16::MAX);
         hits.push((0, Hit::Tab(page.view, column(from), column(row.width()))));
-        row = row.text(" ", screen.style(Role::Plain));
+        row = row.text(between, screen.style(Role::Plain));
     }
     Part {
         hits,
