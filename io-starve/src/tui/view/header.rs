@@ -113,7 +113,11 @@ fn tabs(screen: &Screen<'_>, width: usize) -> Part {
     };
     // Key and name with blanks around them, and one more between two tabs where there is room.
     let close: usize = PAGES.iter().map(|p| text::width(&name(p)) + 4).sum();
-    let between = if close + PAGES.len() <= width { " " } else { "" };
+    let between = if close + PAGES.len() <= width {
+        " "
+    } else {
+        ""
+    };
     let mut row = screen.row();
     let mut hits = Vec::new();
     for page in PAGES {
