@@ -170,12 +170,27 @@ impl Toolchain {
             .join(host.trim())
             .join("bin/rust-objcopy");
         let stripped = built.with_extension("bpf.o");
+        let read = || {
+            fs::read(&stripped)
+                .with_context(|| format!("{} left no {}", objcopy.display(), stripped.display()))
+        };
         run(Command::new(&objcopy)
             .arg("--strip-debug")
             .arg(built)
             .arg(&stripped))?;
-        fs::read(&stripped)
-            .with_context(|| format!("{} left no {}", objcopy.display(), stripped.display()))
+        let names = mangled(&read()?);
+        if names.is_empty() {
+            return read();
+        }
+        let mut cmd = Command::new(&objcopy);
+        for name in &names {
+            cmd.arg(format!(
+                "--redefine-sym={name}={}",
+                without_disambiguator(name)
+            ));
+        }
+        run(cmd.arg(&stripped))?;
+        read()
     }
 
     /// Makes sure that the sources of core are where cargo looks for them.
@@ -203,6 +218,29 @@ impl Toolchain {
             "ebpf: rustup cannot fetch rust-src, taking Debian's package of rustc {RUSTC} instead"
         );
         source_from_debian(&place)
+    }
+}
+
+/// Names of functions in an object as rustc mangles them.
+fn mangled(object: &[u8]) -> Vec<String> {
+    let words = object.split(|b| !b.is_ascii_alphanumeric() && *b != b'_');
+    let names = words.filter(|w| w.starts_with(b"_RN"));
+    let mut names: Vec<String> = names
+        .map(|n| String::from_utf8_lossy(n).into_owned())
+        .collect();
+    names.sort();
+    names.dedup();
+    names
+}
+
+/// The name without the number that rustc makes of the folder of the crate: `Cs8kH555jcFoQ_14io_starve_ebpf`.
+fn without_disambiguator(name: &str) -> String {
+    match name.split_once("Cs") {
+        Some((before, rest)) => {
+            let after = rest.split_once('_').map_or(rest, |(_, after)| after);
+            format!("{before}C{after}")
+        }
+        None => name.to_string(),
     }
 }
 
@@ -259,4 +297,24 @@ fn ensure_linker(toolchain: &Toolchain) -> Result<PathBuf> {
             .arg(&dir))?;
     }
     Ok(linker)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_do_not_tell_where_they_were_built() {
+        let at = |hash: &str| {
+            let object =
+                format!("\0.text\0_RNvNtCs{hash}_14io_starve_ebpf7service5shift\0memset\0");
+            let names = mangled(object.as_bytes());
+            names
+                .iter()
+                .map(|n| without_disambiguator(n))
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(at("8kH555jcFoQ"), ["_RNvNtC14io_starve_ebpf7service5shift"]);
+        assert_eq!(at("8kH555jcFoQ"), at("hN2NbrDjzWT"));
+    }
 }

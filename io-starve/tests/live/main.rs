@@ -438,8 +438,8 @@ fn programs_stay_small_for_the_verifier() {
     for args in [&[][..], &["--raw-tracepoints"]] {
         let watch = Watch::start(&disk, args);
         for (name, steps) in machine::verifier_steps(watch.pid()) {
-            // The most was 20,437 when this was written; a loop around `seed` had 731,603, a minute under emulation.
-            assert!(steps < 25_000, "{name}: {steps} verifier steps");
+            // The most was 33,035 (block_rq_complete with device time); a loop around `seed` had 731,603, a minute under emulation.
+            assert!(steps < 40_000, "{name}: {steps} verifier steps");
         }
         watch.stop();
     }
