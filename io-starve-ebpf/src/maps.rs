@@ -219,7 +219,24 @@ pub fn find_or_claim<T: Row>(table: &Array<T>, mask: u32, key: u64) -> Option<(u
     if let Some((at, row)) = find(table, mask, key) {
         return Some((at, row, false));
     }
-    claim(table, mask, key).map(|(at, row)| (at, row, true))
+    let start = probe_start(key, mask);
+    for i in 0..PROBES {
+        let at = (start + i) & mask;
+        let row = table.get_ptr_mut(at)?;
+        // SAFETY: a map value that begins with a claim.
+        unsafe {
+            let name = &raw mut (*row.cast::<Claim>()).key;
+            if lock(row.cast::<Claim>()) {
+                core::ptr::write_volatile(name, key);
+                return Some((at, row, true));
+            }
+            // Another CPU has claimed it for the same since it was looked for.
+            if core::ptr::read_volatile(name) == key {
+                return Some((at, row, false));
+            }
+        }
+    }
+    None
 }
 
 /// Locks a row that nobody has locked, and gives it this key.

@@ -8,13 +8,13 @@ use io_starve_common::{
 };
 
 use super::{counters, tables::Tables};
-use crate::model::observation::{ClockDelta, DevId, Owner, ServiceDelta, Times};
+use crate::model::observation::{ClockDelta, DevId, ServiceDelta, Times};
 
-/// What was last read.
+/// What was last read, by row: two CPUs that see somebody for the first time at the same moment may have made a row each.
 #[derive(Default)]
 pub struct Services {
-    clocks: BTreeMap<DevId, ClockDelta>,
-    owners: BTreeMap<(DevId, Owner), Times>,
+    clocks: BTreeMap<u32, ClockDelta>,
+    owners: BTreeMap<u32, Times>,
 }
 
 /// What moved.
@@ -61,7 +61,7 @@ impl Services {
                 idle_waited_ns: clock.idle_waited_ns,
                 missed: u64::from(clock.missed),
             };
-            let before = self.clocks.insert(dev, sum);
+            let before = self.clocks.insert(row, sum);
             let (was, d) = (
                 before.unwrap_or(ClockDelta { dev, ..NEVER }),
                 u64::saturating_sub,
@@ -97,7 +97,7 @@ impl Services {
                 unsatisfied_ns: clock.unsatisfied_ns,
                 idle_waited_ns: clock.idle_waited_ns,
             };
-            let before = self.owners.entry((*dev, owner)).or_default();
+            let before = self.owners.entry(row).or_default();
             let moved = times.since(*before);
             *before = times;
             if moved != Times::default() {
