@@ -28,6 +28,9 @@ const TICK_NS: u64 = TICK.as_nanos() as u64;
 /// After so long with nothing in flight, in ns, the rest of a pause is left out: every window and hold-down is over.
 const QUIET_NS: u64 = 60_000_000_000;
 
+/// The same with something in flight, in ns: nothing new is found about it any more. A damaged time may be centuries ahead.
+const WAITS_NS: u64 = 3_600_000_000_000;
+
 /// A trace that is being read.
 pub struct Import {
     reader: Box<dyn Reader>,
@@ -224,9 +227,9 @@ impl Tape for Import {
                 continue;
             }
             let pause = next.event.ns() - tick;
-            let over = tick.saturating_sub(self.last_ns) > QUIET_NS
-                && !self.requests.any()
-                && !self.syncs.any();
+            let since = tick.saturating_sub(self.last_ns);
+            let waits = self.requests.any() || self.syncs.any();
+            let over = since > if waits { WAITS_NS } else { QUIET_NS };
             // A gap says that nobody knows what happened in between.
             let skip = if over || (next.gap && pause > QUIET_NS) {
                 pause / TICK_NS

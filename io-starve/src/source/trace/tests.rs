@@ -397,6 +397,9 @@ fn a_long_pause_is_left_out_unless_something_waits() {
     let waits = line(S, "block_rq_insert", "W 4096 () 10 + 8");
     let (busy, _) = replayed(&(waits + &pair(3_000 * S)));
     assert!(busy.len() > 11_000, "{}", busy.len());
+    let damaged = line(S, "block_rq_insert", "W 4096 () 10 + 8") + &pair(100 * 86_400 * S);
+    let (damaged, _) = replayed(&damaged);
+    assert!(damaged.len() < 16_000, "{}", damaged.len());
 }
 
 #[test]
