@@ -172,6 +172,8 @@ impl Syncs {
                         begin_ns: e.ns,
                     };
                     self.checkpoints.entry(e.tid).or_insert(checkpoint);
+                } else {
+                    self.lost += 1;
                 }
             }
             FsWhat::CheckpointDone(fs) => self.checkpoints.retain(|_, c| c.fs != fs),
