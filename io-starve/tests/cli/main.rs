@@ -7,6 +7,7 @@
 )]
 
 mod alerts;
+mod configuration;
 mod files;
 mod flight;
 mod metrics;
